@@ -19,7 +19,7 @@ use crate::source::{Extent, Part, Sample, Scope, Source};
 use crate::stop::{UNKNOWN, is_failure};
 
 /// Maximum number of processes of an export: their sessions and threads are in memory together, their samples are not.
-pub const MOST_PROCESSES: usize = 1_000;
+const MOST_PROCESSES: usize = 1_000;
 
 /// One process within a selection.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl ProcessProfile {
     /// the selection are left out, unless it is everything of one process.
     ///
     /// # Errors
-    /// If the selection has no process or more than [`MOST_PROCESSES`], or if the source cannot be read.
+    /// If the selection has no process or more than 1,000, or if the source cannot be read.
     pub fn each<'s>(
         source: &'s dyn Source,
         selection: &'s Selection,
@@ -63,7 +63,7 @@ impl ProcessProfile {
         match sessions.len() {
             0 => return Err(QueryError::OneProcess(0)),
             1..=MOST_PROCESSES => {}
-            _ => return Err(QueryError::ManyProcesses),
+            _ => return Err(QueryError::ManyProcesses(MOST_PROCESSES)),
         }
         let is_single = sessions.len() == 1 && !selection.narrows_sessions();
         let profiles =

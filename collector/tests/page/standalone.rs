@@ -212,6 +212,23 @@ fn a_file_answers_as_the_collector_does() {
                 assert_eq!(nodes(&found), nodes(&expected), "{name} {question} {pairs}");
             }
         }
+        // Lines of the hottest methods are those of all samples.
+        let lined = page.text(
+            "(() => { const hot = source.data.methods.map(({ name, lines }) => [source.model.names[name], Math.max(...lines.map(([, own]) => own))]); \
+             return hot.sort((a, b) => b[1] - a[1])[0][0]; })()",
+        );
+        let expected = &answer(&store, "lines", &[("method", &lined)])["method"];
+        let found = &page.value(&format!("source.ask('lines', [['method', {lined:?}]])"))["method"];
+        for column in ["method", "class", "signatures", "file"] {
+            assert_eq!(found[column], expected[column], "{name} {column}");
+        }
+        let hottest = |method: &Value| {
+            let lines = method["lines"].as_array().expect("lines").iter();
+            lines
+                .map(|line| (line["self_ns"].as_u64(), line["line"].as_u64(), line["total_ns"].as_u64()))
+                .max()
+        };
+        assert_eq!(hottest(found), hottest(expected), "{name}");
         let sides = [("before.thread", "main"), ("after.thread_kind", "compiler"), ("limit", "10")];
         let expected = answer(&store, "diff/methods", &sides);
         let pairs = serde_json::to_string(&sides).expect("JSON");

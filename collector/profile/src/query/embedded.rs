@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::error::QueryError;
-use super::lines::{Lines, MethodLines};
+use super::lines::Lines;
 use super::matches::Matches;
 use super::processes::{Account, accounts};
 use super::selection::{Selection, Span};
@@ -41,7 +41,7 @@ pub struct Embedded {
     unit_ns: u64,
     samples: Samples,
     /// Lines of the hottest methods, for tooltips; of all samples in the page, whatever it selects.
-    methods: Vec<MethodLines>,
+    methods: Vec<Lined>,
 }
 
 /// Samples in columns, ordered by node, thread and bucket.
@@ -53,6 +53,32 @@ struct Samples {
     buckets: Vec<u64>,
     units: Vec<u64>,
     counts: Vec<u64>,
+}
+
+/// The heaviest lines of a method.
+#[derive(Debug, Serialize)]
+struct Lined {
+    /// Number of its name.
+    name: u32,
+    signatures: Vec<String>,
+    file: String,
+    /// Line, CPU time of its own, CPU time with callees.
+    lines: Vec<(u32, u64, u64)>,
+}
+
+fn lined(
+    source: &dyn Source,
+    selection: &Selection,
+    now_ns: u64,
+    tree: &Tree,
+) -> Result<Vec<Lined>, QueryError> {
+    let methods = Lines::of(source, selection, now_ns)?.hottest(source, LINES)?;
+    let lined = methods.into_iter().filter_map(|method| {
+        let lines = method.lines.iter().map(|line| (line.line, line.self_ns, line.total_ns)).collect();
+        let name = tree.names.find(&method.method)?;
+        Some(Lined { name, signatures: method.signatures, file: method.file, lines })
+    });
+    Ok(lined.collect())
 }
 
 /// Sums by node, thread and bucket.
@@ -98,6 +124,7 @@ impl Embedded {
             samples.units.push(cell.cpu_ns / unit_ns);
             samples.counts.push(cell.samples);
         }
+        let methods = lined(source, selection, now_ns, &tree)?;
         Ok(Embedded {
             statistics,
             from_ns: span.from_ns + first * bucket_ns,
@@ -110,7 +137,7 @@ impl Embedded {
             kinds: tree.kinds,
             unit_ns,
             samples,
-            methods: Lines::of(source, selection, now_ns)?.hottest(source, LINES)?,
+            methods,
         })
     }
 

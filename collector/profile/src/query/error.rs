@@ -3,7 +3,6 @@
 use std::io;
 
 use crate::export::format::UnknownFormat;
-use crate::process::MOST_PROCESSES;
 use crate::source::ReadError;
 
 /// Maximum number of values of a repeated parameter.
@@ -78,11 +77,9 @@ pub enum QueryError {
     /// The answer requires exactly one process; this many are selected, or more.
     #[error("{}", one_process(*.0))]
     OneProcess(usize),
-    /// An export has too many processes.
-    #[error(
-        "more than {MOST_PROCESSES} processes are selected; choose some with process=SERVICE, or a shorter time"
-    )]
-    ManyProcesses,
+    /// An export has more processes than this.
+    #[error("more than {0} processes are selected; choose some with process=SERVICE, or a shorter time")]
+    ManyProcesses(usize),
     /// The source cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -117,15 +117,20 @@ class EmbeddedSource {
     return [first, Math.max(first, bucketAt("to", this.buckets, Math.ceil))];
   }
 
-  /** For each process and each thread whether it is selected. */
-  selectedThreads(selection) {
-    const [processes, threads, kinds] = ["process", "thread", "thread_kind"].map((name) => selection.getAll(name));
+  /** The accounts of the selected processes. */
+  accounts(selection) {
+    const processes = selection.getAll("process");
     const labels = selection.getAll("label").map((label) => [label.split("=")[0], label.slice(label.indexOf("=") + 1)]);
     const hasLabel = (account, [key, value]) => (key === "command" ? account.command.includes(value) : labelOf(account, key) === value);
-    const accounts = this.data.statistics.filter((account) => (processes.length === 0
+    return this.data.statistics.filter((account) => (processes.length === 0
       || processes.some((text) => text === account.process || text === account.service || text === String(account.pid)))
       && labels.every((label) => hasLabel(account, label)));
-    const ids = new Set(accounts.map((account) => account.process));
+  }
+
+  /** For each thread whether it is selected. */
+  selectedThreads(selection) {
+    const [threads, kinds] = ["thread", "thread_kind"].map((name) => selection.getAll(name));
+    const ids = new Set(this.accounts(selection).map((account) => account.process));
     return this.data.threads.map((thread) => ids.has(thread.process)
       && (threads.length === 0 || threads.some((text) => thread.thread.includes(text) || (thread.tid !== 0 && text === String(thread.tid))))
       && (kinds.length === 0 || kinds.includes(thread.kind)));
@@ -180,8 +185,7 @@ class EmbeddedSource {
   // ---- Answers ----
 
   statistics(parameters) {
-    const processes = new URLSearchParams(parameters).getAll("process");
-    return { processes: this.data.statistics.filter(({ process }) => processes.length === 0 || processes.includes(process)) };
+    return { processes: this.accounts(new URLSearchParams(parameters)) };
   }
 
   flamegraph(parameters) {
@@ -308,9 +312,11 @@ class EmbeddedSource {
   /** The heaviest lines of a method, of all samples in the page. */
   lines(parameters) {
     const method = new URLSearchParams(parameters).get("method");
-    const known = this.data.methods.find((row) => row.method === method);
+    const known = this.data.methods.find(({ name }) => this.model.names[name] === method);
     this.wholeNs ??= total(this.ns);
-    return { total_ns: this.wholeNs, method: known || { method, lines: [] } };
+    if (!known) return { total_ns: this.wholeNs, method: { method, lines: [] } };
+    const lines = known.lines.map(([line, self_ns, total_ns]) => ({ line, self_ns, total_ns }));
+    return { total_ns: this.wholeNs, method: { ...known, method, class: method.slice(0, method.lastIndexOf(".")), lines } };
   }
 
   difference(parameters) {

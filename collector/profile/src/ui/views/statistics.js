@@ -141,7 +141,7 @@ function card(account) {
 }
 
 async function statisticsView(isCurrent, surroundings) {
-  const [answer] = await Promise.all([ask("statistics", selection().filter(([name]) => name === "process")), surroundings]);
+  const [answer] = await Promise.all([ask("statistics", selection().filter(([name]) => name === "process" || name === "label")), surroundings]);
   if (!isCurrent()) return;
   const cards = answer.processes.map(card);
   const single = cards.length === 1 ? " single" : "";
