@@ -73,7 +73,7 @@ pub fn publish(
 }
 
 /// Finds the offset on a thread that the C library makes; the calling one may be the process's first.
-fn block_offset() -> Option<BlockOffset> {
+pub fn block_offset() -> Option<BlockOffset> {
     let thread = std::thread::Builder::new().spawn(own_stack::find).ok()?;
     thread.join().ok().flatten()
 }

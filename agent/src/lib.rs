@@ -35,6 +35,7 @@ mod session_facts;
 pub mod signal;
 #[allow(unsafe_code, reason = "live stacks and functions for C programs")]
 pub mod stack_api;
+mod stack_dump;
 mod start;
 pub mod start_error;
 mod thread_layout;
@@ -103,6 +104,9 @@ pub unsafe extern "system" fn Agent_OnAttach(
         if let Some(reply) = control::status_reply(&options) {
             // A command that does not listen any more needs no answer.
             return control::answer(reply, callbacks::phase()).map_or(JNI_ERR, |()| JNI_OK);
+        }
+        if let Some(reply) = stack_dump::reply(&options) {
+            return stack_dump::answer(vm, reply).map_or(JNI_ERR, |()| JNI_OK);
         }
         if options::is_for_api(&options) {
             return load_api(vm, &options, true);

@@ -19,6 +19,7 @@ pub mod hooks;
 mod inbox;
 pub mod name;
 pub mod period;
+pub mod printed;
 pub mod process;
 pub mod send;
 pub mod validity;

@@ -21,6 +21,7 @@ pub mod frozen;
 pub mod grid;
 pub mod handler;
 pub mod heap;
+pub mod hold;
 pub mod mounted;
 pub mod own_stack;
 pub mod snapshot;

@@ -8,6 +8,7 @@ mod collect;
 mod control;
 mod diff;
 mod doctor;
+mod dump_stacks;
 mod experiment;
 mod export;
 mod flamegraph;
@@ -57,6 +58,8 @@ enum Verb {
     Stop(control::Stop),
     /// Show the profile of a JVM so far
     Dump(control::Dump),
+    /// Print the stacks of all threads of a running JVM, native and Java frames
+    DumpStacks(dump_stacks::Arguments),
     /// Show what the agent in a JVM does
     Status(control::ShowStatus),
     /// Receive sessions of agents and keep them in files or in a store, which is served as page and API
@@ -106,6 +109,7 @@ impl Cli {
             Verb::Start(arguments) => control::start(&arguments),
             Verb::Stop(arguments) => control::stop(&arguments),
             Verb::Dump(arguments) => control::dump(&arguments),
+            Verb::DumpStacks(arguments) => dump_stacks::run(&arguments),
             Verb::Status(arguments) => control::status(&arguments),
             Verb::Collect(arguments) => collect::run(arguments),
             Verb::Top(arguments) => top::run(arguments),

@@ -55,10 +55,24 @@ pub fn start(jvm: &Jvm, library: &Path, options: &str) -> Result<String, AttachE
         return Err(AttachError::Profiled(process.0));
     }
     let agents = loaded(process)?;
-    if let Some(path) = waiting(jvm, &agents)? {
-        return jvm.load(&path, options).map(|()| path);
+    match waiting(jvm, &agents)? {
+        Some(path) => jvm.load(&path, options).map(|()| path),
+        None => load(jvm, library, &agents, options),
     }
-    let direct = library.to_str().filter(|_| can_load(process, library, &agents));
+}
+
+/// Calls the agent at `library`, a path of this process, for something that may happen beside a profile.
+///
+/// # Errors
+/// As [`Jvm::load`].
+pub fn call(jvm: &Jvm, library: &Path, options: &str) -> Result<String, AttachError> {
+    load(jvm, library, &loaded(jvm.process())?, options)
+}
+
+/// Loads the agent, or a copy if the JVM cannot open it, and passes the options; returns its path for the JVM.
+fn load(jvm: &Jvm, library: &Path, agents: &[MappedFile], options: &str) -> Result<String, AttachError> {
+    let process = jvm.process();
+    let direct = library.to_str().filter(|_| can_load(process, library, agents));
     if let Some(path) = direct {
         match jvm.load(path, options) {
             // The file exists, and the JVM's user or its security module may not open it.

@@ -1,0 +1,65 @@
+//! `tickwalk dump-stacks`: prints the stacks of all threads of a running JVM, native and Java frames.
+
+use std::io::Read;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use crate::agent_library;
+use crate::jvm::agent;
+use crate::jvm::attach::Jvm;
+use crate::jvm::errors::AttachError;
+use crate::jvm::workplace::Workplace;
+use crate::output;
+
+/// Begins the answer of an agent that makes no dump.
+const ERROR: &str = "error: ";
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tickwalk dump-stacks 4321
+  tickwalk dump-stacks 4321 | c++filt              C++ names
+
+Each frame is a line: symbol+0xOFFSET (0xADDRESS [module+0xOFFSET]), or Class.method(File.java:LINE) [kind] (...) for Java.
+Each thread is held for the time in which its stack is copied; the last line says for how long. No safepoint is needed, so a
+VM that hangs in one is shown as well, as long as it answers an attachment. A profile may run at the same time.")]
+pub struct Arguments {
+    /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
+    #[arg(long, value_name = "PATH")]
+    agent: Option<std::path::PathBuf>,
+    /// Process id of the JVM
+    #[arg(value_name = "PID")]
+    pid: i32,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let pid = arguments.pid;
+    let library = agent_library::find(arguments.agent.as_deref())?;
+    let jvm = Jvm::find(pid)?;
+    // Requests to one JVM wait for each other, so the second would only be late.
+    let name = SocketAddr::from_abstract_name(format!("tickwalk-dump-stacks-{pid}"))?;
+    let Ok(_only) = UnixListener::bind_addr(&name) else {
+        bail!("another command is dumping the stacks of JVM {pid}; try again when it is done");
+    };
+    let no_directory = |error| AttachError::NoDirectory(pid, error);
+    let workplace = Workplace::for_socket(jvm.process(), jvm.owner()).map_err(no_directory)?;
+    let (listener, socket) = workplace.listen("stacks").map_err(no_directory)?;
+    // The agent writes before its answer to the attachment, and a dump is larger than a socket's buffer.
+    let reader = std::thread::spawn(move || -> std::io::Result<String> {
+        let (mut stream, _) = listener.accept()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    });
+    agent::call(&jvm, &library, &format!("stacks,reply={}", socket.display()))?;
+    let text = reader.join().ok().context("cannot read the stacks")?.context("cannot read the stacks")?;
+    if let Some(reason) = text.strip_prefix(ERROR) {
+        bail!("JVM {pid}: {}", reason.trim_end());
+    }
+    output::print(|out| write!(out, "{text}"))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,177 @@
+//! Stacks as text, one line a frame: `symbol+0xOFF (0xIP [module+0xOFF])`.
+//!
+//! Problem: a dump is read by people at once, and by tools that look addresses up; a profile keeps neither pcs nor offsets.
+//! Approach: the walker of the sampler thread walks copied stacks, and each frame is named on its own, with its pc.
+//! Invariant: a method whose class may have been unloaded since its stack was copied is shown as `[unloaded]`; a stack that
+//! was not walked to its root ends with a line that says why.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use stackwalk::{Frame, Memory, Method, Missing, Place};
+
+use crate::validity::unloading::Unloading;
+use crate::walk::native::maps;
+use crate::walk::snapshot::Snapshot;
+use crate::walk::stacks::StackWalker;
+use crate::walk::vm::Vm;
+
+/// Most frames of a stack.
+const MOST_FRAMES: u32 = 1 << 16;
+/// Text in place of a method that the VM may have freed.
+const UNLOADED: &str = "[unloaded]";
+
+/// Walks and prints stacks.
+pub struct StackPrinter<M: Memory> {
+    vm: Vm<M>,
+    walker: StackWalker,
+    modules: Vec<Module>,
+    /// Stacks printed so far.
+    stacks: u32,
+}
+
+/// A mapped file.
+struct Module {
+    start: u64,
+    end: u64,
+    /// Address of the file's first byte.
+    base: u64,
+    name: String,
+}
+
+impl<M: Memory> StackPrinter<M> {
+    /// A printer for the stacks of this process.
+    pub fn new(vm: Vm<M>, unloading: Arc<Unloading>) -> Self {
+        let mut walker = StackWalker::new(unloading, true, MOST_FRAMES);
+        walker.begin_drain(&vm);
+        walker.refresh(&vm);
+        let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+        let mut modules = modules(&String::from_utf8_lossy(&maps));
+        let code = vm.hotspot.code_ranges(&vm.memory).map(|(start, end)| Module {
+            start,
+            end,
+            base: start,
+            name: "code cache".to_owned(),
+        });
+        modules.extend(code);
+        Self { vm, walker, modules, stacks: 0 }
+    }
+
+    /// Returns the time stamp of this moment; a stack must be copied after it was taken.
+    pub fn now(&self) -> u64 {
+        self.walker.lifetime.now()
+    }
+
+    /// Appends the lines of a stack that was copied after time stamp `ticks`; returns whether it reaches its root.
+    pub fn print(&mut self, snapshot: &Snapshot<'_>, ticks: u64, out: &mut String) -> bool {
+        self.walker.begin_group();
+        self.stacks += 1;
+        let walk = self.walker.walk(&self.vm, self.stacks, snapshot, ticks);
+        let frames = self.walker.frames(&walk).to_vec();
+        let mut lines: Vec<String> = frames.iter().map(|frame| self.line(frame)).collect();
+        // The names were read after the copy.
+        self.walker.lifetime.observe(&self.vm.memory);
+        if !self.walker.lifetime.is_certain(ticks) {
+            for (line, frame) in lines.iter_mut().zip(&frames).filter(|(_, frame)| method_of(frame).is_some())
+            {
+                *line = format!("{UNLOADED} ({})", self.address(frame.place()));
+            }
+        }
+        for line in lines.iter().filter(|line| !line.is_empty()) {
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "{line}");
+        }
+        let is_whole = walk.stop.is_complete();
+        if !is_whole {
+            let _ = writeln!(out, "[partial stack: {}]", walk.stop.name());
+        }
+        is_whole
+    }
+
+    /// Returns the line of a frame; empty for the VM's entry frames, whose callers are there.
+    fn line(&mut self, frame: &Frame) -> String {
+        let place = frame.place();
+        match frame {
+            Frame::Native { interrupted, .. } => self.native(place, *interrupted),
+            Frame::Stub { blob, .. } => {
+                let name = self.vm.stub_name(*blob);
+                format!("{name} ({})", self.address(place))
+            }
+            Frame::Gap { missing: Missing::Native, .. } => "[native frames missing]".to_owned(),
+            Frame::Gap { missing: Missing::Thawing, .. } => "[frames being thawed]".to_owned(),
+            Frame::Entry { .. } => String::new(),
+            _ => match method_of(frame) {
+                Some((method, kind)) => self.java(frame, method, kind),
+                None => String::new(),
+            },
+        }
+    }
+
+    fn java(&self, frame: &Frame, method: Method, kind: &str) -> String {
+        let place = self.address(frame.place());
+        let Some(text) = self.vm.method_text(method) else { return format!("{UNLOADED} ({place})") };
+        let bci = frame.bci().filter(|bci| bci.0 >= 0);
+        let line = bci.and_then(|bci| self.vm.hotspot.line(&self.vm.memory, method, bci));
+        let file = match (text.source_file.as_str(), line) {
+            ("", _) => String::new(),
+            (file, Some(line)) => format!("({file}:{line})"),
+            (file, None) => format!("({file})"),
+        };
+        let bci = bci.map_or(String::new(), |bci| format!(" bci {}", bci.0));
+        format!("{}.{}{file} [{kind}]{bci} ({place})", text.class_name.replace('/', "."), text.name)
+    }
+
+    fn native(&mut self, place: Place, is_interrupted: bool) -> String {
+        let pc = place.pc.0;
+        // A return address may belong to the next function if the call never returns.
+        let inside = pc.wrapping_sub(u64::from(!is_interrupted));
+        let name = self.walker.libraries.name(&self.vm.memory, inside);
+        let address = self.address(place);
+        match name.range.end.saturating_sub(name.range.start) {
+            // A name for this address only is made of the library and the offset, which are there already.
+            0 | 1 => format!("({address})"),
+            _ => format!("{}+{:#x} ({address})", name.text, pc.wrapping_sub(name.range.start)),
+        }
+    }
+
+    /// Returns a pc and where it lies.
+    fn address(&self, place: Place) -> String {
+        let pc = place.pc.0;
+        let module = self.modules.iter().find(|module| (module.start..module.end).contains(&pc));
+        let (name, offset) = match module {
+            Some(module) => (module.name.as_str(), pc.wrapping_sub(module.base)),
+            None => ("<unknown>", 0),
+        };
+        format!("0x{pc:016X} [{name}+{offset:#x}]")
+    }
+}
+
+/// Returns the method of a Java frame, and how it runs.
+fn method_of(frame: &Frame) -> Option<(Method, &'static str)> {
+    Some(match frame {
+        Frame::Interpreted { method, .. } => (*method, "interpreted"),
+        Frame::Compiled { method, inlined: true, .. } => (*method, "inlined"),
+        Frame::Compiled { method, level, .. } if level.is_c2() => (*method, "C2"),
+        Frame::Compiled { method, .. } => (*method, "C1"),
+        Frame::NativeMethod { method, .. } => (*method, "native method"),
+        Frame::Stub { .. } | Frame::Entry { .. } | Frame::Native { .. } | Frame::Gap { .. } => return None,
+    })
+}
+
+/// Returns the executable mappings of files.
+fn modules(text: &str) -> Vec<Module> {
+    let mut first: Option<maps::Mapping<'_>> = None;
+    let mut found = Vec::new();
+    for mapping in maps::parse(text) {
+        let has_file = mapping.inode != 0 || mapping.path == "[vdso]";
+        if mapping.offset == 0 && has_file {
+            first = Some(mapping);
+        }
+        let first = first.filter(|first| first.inode == mapping.inode && first.path == mapping.path);
+        if let (true, Some(first)) = (mapping.executable, first) {
+            let name = mapping.path.rsplit('/').next().unwrap_or_default().to_owned();
+            found.push(Module { start: mapping.start, end: mapping.end, base: first.start, name });
+        }
+    }
+    found
+}
