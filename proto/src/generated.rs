@@ -324,7 +324,7 @@ pub struct Sampling {
     /// threads whose timers still have another period than new ones
     #[prost(uint64, tag = "5")]
     pub outdated: u64,
-    /// shortest time between two expirations, measured in the first second; 0 = unknown
+    /// shortest time between two expirations: measured, else as the kernel reports it; 0 = unknown
     #[prost(uint64, tag = "6")]
     pub tick_ns: u64,
     /// processors that share the rate; 0 = no rate configured

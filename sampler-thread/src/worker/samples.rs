@@ -184,6 +184,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             return;
         };
         self.stats.samples += 1;
+        self.tick.note(time_ns);
         match stack.complete {
             true => self.stats.resolved += 1,
             false => self.stats.count_failed(stack.stop),

@@ -23,7 +23,7 @@ const PASSED_OVER_NS: u64 = DELIVERY_NS + 1_200;
 impl<P: Process, M: Memory> Worker<P, M> {
     /// Sets the period that processors and budget require; to be called once a second.
     pub(super) fn tune(&mut self) {
-        self.tick.measure(&*self.process);
+        self.tick.after_round(&*self.process);
         if self.tick.ns != 0 {
             self.tuner.set_tick(self.tick.ns);
         }
@@ -80,7 +80,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             changes: timers.changes,
             replaced: timers.replaced,
             outdated: timers.outdated,
-            tick_ns: self.tick.ns,
+            tick_ns: self.tick.likely_ns(),
             processors: self.tuner.processors(),
             budget_ppm: budget.map_or(0, Budget::share_ppm),
             cost_ns: measured.own_ns(),
