@@ -13,8 +13,9 @@
 use crate::memory::{Memory, Unreadable, each_word};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Ranges that can be registered: up to eight code heaps with a segment map each, and libjvm's segments.
-const MAX_RANGES: usize = 32;
+/// Ranges that can be registered: three for each of up to eight code heaps, the segments of libjvm and the C library, counters,
+/// and the archive of classes.
+const MAX_RANGES: usize = 48;
 
 /// A registered range. A slot is reserved by setting `start` and becomes usable with `end`; Release stores of
 /// `end` pair with the Acquire loads in [`LiveMemory::is_permanent`].
@@ -275,7 +276,14 @@ impl Memory for LiveMemory {
         self.read_u32(address).map(u32::cast_signed)
     }
 
+    fn is_loaded_directly(&self, address: u64, length: usize) -> bool {
+        self.is_permanent(address, length as u64)
+    }
+
     fn read_words<const N: usize>(&self, addresses: [u64; N]) -> Result<[u64; N], Unreadable> {
+        if addresses.iter().all(|&address| self.is_permanent(address, 8)) {
+            return each_word(self, addresses);
+        }
         match self.read_words_checked(addresses) {
             Some(words) => Ok(words),
             // The error names the word that is missing.

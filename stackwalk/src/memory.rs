@@ -42,6 +42,11 @@ pub trait Memory {
         Ok(u64::from_ne_bytes(bytes))
     }
 
+    /// Returns whether these bytes are loaded directly, so that a copy of their surroundings saves nothing.
+    fn is_loaded_directly(&self, _address: u64, _length: usize) -> bool {
+        false
+    }
+
     numbers! { read_u8: u8, read_u16: u16, read_u32: u32, read_i32: i32 }
 
     /// Reads the words at some addresses, one after the other in this order, which costs less than to read each by itself.
@@ -84,6 +89,10 @@ impl<M: Memory + ?Sized> Memory for &M {
 
     fn read_words<const N: usize>(&self, addresses: [u64; N]) -> Result<[u64; N], Unreadable> {
         (**self).read_words(addresses)
+    }
+
+    fn is_loaded_directly(&self, address: u64, length: usize) -> bool {
+        (**self).is_loaded_directly(address, length)
     }
 }
 

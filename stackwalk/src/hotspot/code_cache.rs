@@ -106,12 +106,12 @@ impl CodeCache {
         })
     }
 
-    /// Committed code and segment maps, as (start, end).
+    /// Committed code, segment maps and the variables with their ends, as (start, end).
     pub(crate) fn ranges<M: Memory + ?Sized>(
         &self,
         layout: &CodeHeapLayout,
         memory: &M,
-    ) -> [Option<[(u64, u64); 2]>; MAX_CODE_HEAPS] {
+    ) -> [Option<[(u64, u64); 3]>; MAX_CODE_HEAPS] {
         self.heaps.each_ref().map(|heap| heap.as_ref().and_then(|heap| heap.ranges(layout, memory).ok()))
     }
 }
@@ -178,9 +178,11 @@ impl CodeHeap {
         &self,
         layout: &CodeHeapLayout,
         memory: &M,
-    ) -> Result<[(u64, u64); 2], Unreadable> {
-        let segmap_high = at(at(self.object, layout.segmap), layout.space_high);
-        let [committed, segmap_end] = memory.read_words([self.high(layout), segmap_high])?;
-        Ok([(self.low, self.commit(committed)), (self.segmap, segmap_end)])
+    ) -> Result<[(u64, u64); 3], Unreadable> {
+        let (high, segmap_high) = (self.high(layout), at(at(self.object, layout.segmap), layout.space_high));
+        let [committed, segmap_end] = memory.read_words([high, segmap_high])?;
+        // Both lie in the `CodeHeap`, which is never freed.
+        let ends = (high.min(segmap_high), high.max(segmap_high).saturating_add(8));
+        Ok([(self.low, self.commit(committed)), (self.segmap, segmap_end), ends])
     }
 }

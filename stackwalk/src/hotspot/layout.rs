@@ -319,6 +319,12 @@ layouts! { |tables|
         entry_data: offset(perf_entry_data),
     }
 
+    /// Bounds of the archive of classes.
+    ArchiveLayout {
+        base: variable(archive_base),
+        top: variable(archive_top),
+    }
+
     /// `Klass::_class_loader_data` and `ClassLoaderData`.
     LoaderLayout {
         klass_loader_data: offset(klass_loader_data),
@@ -354,6 +360,7 @@ layouts! { |tables|
         /// `None` if the VM hides its flags.
         flag: made(Option<FlagLayout>, FlagLayout::resolve(tables).ok()),
         perf: made(Option<PerfLayout>, PerfLayout::resolve(tables).ok()),
+        archive: made(Option<ArchiveLayout>, ArchiveLayout::resolve(tables).ok()),
         loader: made(Option<LoaderLayout>, LoaderLayout::resolve(tables).ok()),
         vm_major: variable(vm_major),
     }

@@ -6,6 +6,7 @@
 //! Sources: OpenJDK `hotspot/share/{code,runtime,oops,interpreter}` and `hotspot/cpu/x86` of JDK 11u, 17u, 21u, 25u.
 
 pub(crate) mod anchor;
+mod archive;
 pub(crate) mod class_loader;
 pub(crate) mod code_blob;
 pub(crate) mod code_cache;
@@ -132,9 +133,10 @@ impl HotSpot {
         self.jdk_major >= 19
     }
 
-    /// Memory that is never unmapped while the VM lives: committed code and its segment maps, as (start, end).
+    /// Memory that is never unmapped while the VM lives: committed code, its segment maps and where the VM keeps their ends,
+    /// as (start, end).
     ///
-    /// Both grow; a later call returns larger ranges with the same starts. Empty before the VM has started.
+    /// The former grow; a later call returns larger ranges with the same starts. Empty before the VM has started.
     pub fn code_ranges<M: Memory + ?Sized>(&self, memory: &M) -> impl Iterator<Item = (u64, u64)> + use<M> {
         let ranges =
             self.started.as_ref().map(|started| started.code_cache.ranges(&self.layout.code_heap, memory));

@@ -191,6 +191,9 @@ fields! {
     perf_entry_vector = ("PerfDataEntry", "vector_length");
     perf_entry_type = ("PerfDataEntry", "data_type");
     perf_entry_data = ("PerfDataEntry", "data_offset");
+    // Archive of classes (CDS): JDK 17 and later, with another name from 26 on.
+    archive_base = ("MetaspaceObj", "_shared_metaspace_base") | ("MetaspaceObj", "_aot_metaspace_base");
+    archive_top = ("MetaspaceObj", "_shared_metaspace_top") | ("MetaspaceObj", "_aot_metaspace_top");
 }
 
 /// Sizes of C++ types that are used.
