@@ -46,6 +46,8 @@ mod tune;
 
 /// Time between two searches for threads that started or ended without an event.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
+/// First release that frees code in pauses only, which wait for the samples (`design/lifetime.md`).
+const CODE_FREED_IN_PAUSES: u32 = 20;
 /// Time between two messages with samples, if there are enough of them.
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
 /// Samples that are enough for a message, which costs some 60 bytes besides its samples, acknowledgement included.
@@ -116,6 +118,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let clock = TickClock::new(reading(&settings.unloading));
         let (enabled, self_tests) = (settings.examine)();
         let processors = interval::processors();
+        let mut pace = Pace::new(settings.pace);
+        if vm.hotspot.jdk_major() < CODE_FREED_IN_PAUSES {
+            pace = pace.without_waiting();
+        }
         let mut worker = Self {
             process,
             intake,
@@ -132,7 +138,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             destinations,
             batch: Batch::default(),
             stats: Stats::default(),
-            pace: Pace::new(settings.pace),
+            pace,
             requests: Requests::new(),
             without_java: Requests::new(),
             collected: Instant::now(),
@@ -276,6 +282,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.stats.drain_requests.record(requests);
         }
         self.pace.after_drain(requests, self.intake.take_fullest());
+        self.intake.sampler_sleeps(self.pace.period(start));
         if !self.unbounded.is_empty() {
             self.process.bound_stacks(&self.unbounded);
             self.unbounded.clear();

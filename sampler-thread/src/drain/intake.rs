@@ -3,7 +3,7 @@
 //! Problem: queues are small, and the sampler may be away from them for long: a walk reads a symbol table, a file blocks,
 //! other threads use the processor, or the hypervisor takes it away.
 //! Approach: queues are emptied independently of walking. The sampler does both; a second thread only empties queues,
-//! whenever they were not emptied for [`LATE`]. It sleeps while the sampler keeps up ([`Alarm`]) and while the program is
+//! whenever they were not emptied for [`LATE`] or a little longer than the sampler sleeps. It sleeps while the sampler keeps up ([`Alarm`]) and while the program is
 //! quiet, so that the scheduler of a busy machine runs it at once, and it avoids the sampler's processor.
 //! A Java thread that ends empties its own queue if it gets the lock without waiting.
 //! Invariant: queues are emptied under the lock, and the requests of a queue stay in order.
@@ -33,9 +33,11 @@ pub(crate) const THREAD_NAME: &str = "tickwalk-drain";
 const THREAD_STACK: usize = 128 << 10;
 
 /// Longest time between two drains before the second thread drains: a little longer than the sampler sleeps, and half of
-/// the time in which a busy thread fills the smallest queue at 250 expirations a second.
-const LATE: Duration = Duration::from_millis(30);
-const _: () = assert!(LATE.as_millis() > LONGEST.as_millis());
+/// the time in which a busy thread fills the smallest queue at 250 expirations a second. Longer where the sampler sleeps for
+/// longer.
+const LATE: Duration = LONGEST.saturating_add(GRACE);
+/// Time by which the sampler may wake late.
+const GRACE: Duration = Duration::from_millis(5);
 /// Consecutive drains without a request, a fifth of a second, after which the program counts as quiet; only the sampler
 /// drains the first requests after that.
 const QUIET: u32 = 8;
@@ -72,6 +74,8 @@ pub(crate) struct State {
     /// Requests that ending threads took from their own queues.
     pub(crate) drained_at_exit: u64,
     drained: Instant,
+    /// Time after a drain at which the next one is late.
+    late: Duration,
     /// Consecutive drains that found nothing.
     empty_drains: u32,
     /// Where the second thread may run.
@@ -95,6 +99,7 @@ impl<Q: Queues> Intake<Q> {
             fullest: 0,
             drained_at_exit: 0,
             drained: Instant::now(),
+            late: LATE,
             empty_drains: 0,
             placement: Placement::default(),
             is_over: false,
@@ -119,7 +124,7 @@ impl<Q: Queues> Intake<Q> {
             match state.empty_drains {
                 ..QUIET => {
                     state.placement.leave_to_this_thread();
-                    alarm.set(LATE);
+                    alarm.set(state.late);
                 }
                 QUIET => alarm.unset(),
                 _ => {}
@@ -166,6 +171,11 @@ impl<Q: Queues> Intake<Q> {
         std::mem::take(&mut self.state.lock().fullest)
     }
 
+    /// Notes that the sampler sleeps for `period` from here on.
+    pub(crate) fn sampler_sleeps(&self, period: Duration) {
+        self.state.lock().late = LATE.max(period + GRACE);
+    }
+
     /// Runs `act` under the lock.
     pub(crate) fn with_state<T>(&self, act: impl FnOnce(&Q, &mut State) -> T) -> T {
         act(&self.queues, &mut self.state.lock())
@@ -203,10 +213,10 @@ impl<Q: Queues> Intake<Q> {
                 return;
             }
             if state.empty_drains < QUIET {
-                if state.drained.elapsed() >= LATE {
+                if state.drained.elapsed() >= state.late {
                     self.collect_all(&mut state);
                 }
-                alarm.set(LATE.saturating_sub(state.drained.elapsed()));
+                alarm.set(state.late.saturating_sub(state.drained.elapsed()));
             }
             self.cpu_ns.store(clock::own_cpu_nanos(), Ordering::Relaxed);
         }

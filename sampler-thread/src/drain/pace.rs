@@ -8,6 +8,8 @@
 //! lasts at least 16 ms.
 //! In a program that unloads classes or frees code, samples that are walked late lose names and frames. After an unloading
 //! or a late sample the sampler drains every 5 ms for a second, so that a pause finds few samples that are not walked.
+//! While drains find few requests, the period grows to what the queues allow, so that a wake-up serves several samples; not
+//! for [`CALM`] after an unloading or a late sample.
 //! After a second without a request the period grows to [`IDLE`], so that an idle program is hardly ever disturbed; it
 //! stays below the time in which a thread fills the smallest queue. The first request ends that.
 //! Invariant: the period stays within its bounds; a fixed period never changes.
@@ -28,6 +30,12 @@ const IDLE_DRAINS: u32 = 40;
 const SHORTENED: Duration = Duration::from_millis(5);
 /// Time for which the period stays shortened.
 const SHORTENED_FOR: Duration = Duration::from_secs(1);
+
+/// Time without an unloading and a late sample after which the period may be longer than [`LONGEST`].
+const CALM: Duration = Duration::from_secs(10);
+/// Requests of a drain that are few: a drain every [`LONGEST`] finds twelve with two busy threads at a tick of 4 ms, so a pause
+/// never waits for more of them than it does there.
+const FEW: u64 = 6;
 
 /// Fill in percent from which on drains become more frequent.
 const HIGH_WATER: u32 = 50;
@@ -56,9 +64,11 @@ pub struct Pace {
     tuning: PaceTuning,
     period: Duration,
     running: Duration,
+    /// Requests of a drain that are few; 0 if the period never grows because of them.
+    few: u64,
     /// Consecutive drains without a request.
     empty_drains: u32,
-    /// Longest period of an idle program.
+    /// Longest period of an idle program, and of one with few requests.
     idle: Duration,
     /// Until when the period is shortened.
     shortened_until: Option<Instant>,
@@ -72,10 +82,16 @@ impl Pace {
             tuning,
             period,
             running: Duration::ZERO,
+            few: FEW,
             empty_drains: 0,
             idle: LONGEST,
             shortened_until: None,
         }
+    }
+
+    /// The same pace for a VM that frees code at any time, so that a sample should not wait because there are few of them.
+    pub fn without_waiting(self) -> Self {
+        Self { few: 0, ..self }
     }
 
     /// Notes in which time a busy thread fills the smallest queue.
@@ -86,8 +102,12 @@ impl Pace {
 
     /// Returns the time to sleep before the next drain.
     pub fn period(&self, now: Instant) -> Duration {
-        let is_shortened = self.shortened_until.is_some_and(|until| now < until);
-        if is_shortened && !self.tuning.is_exact() { self.period.min(SHORTENED) } else { self.period }
+        match self.shortened_until {
+            Some(_) if self.tuning.is_exact() => self.period,
+            Some(until) if now < until => self.period.min(SHORTENED),
+            Some(until) if now < until + CALM => self.period.min(LONGEST),
+            _ => self.period,
+        }
     }
 
     /// Shortens the period for a while, after classes were unloaded or a stack was walked too late.
@@ -100,8 +120,14 @@ impl Pace {
         if self.tuning.is_exact() {
             return;
         }
+        let was_idle = self.empty_drains > IDLE_DRAINS;
         self.empty_drains = if requests > 0 { 0 } else { self.empty_drains.saturating_add(1) };
-        let longest = if self.empty_drains > IDLE_DRAINS { self.idle } else { LONGEST };
+        let longest = match requests {
+            0 if self.empty_drains > IDLE_DRAINS => self.idle,
+            0 => self.period.max(LONGEST),
+            _ if requests <= self.few && !was_idle => self.idle,
+            _ => LONGEST,
+        };
         self.period = match fill {
             HIGH_WATER.. => self.period / 2,
             LOW_WATER.. => self.period,
@@ -151,6 +177,28 @@ mod tests {
             assert_eq!(pace.period(now), longest);
             pace.after_drain(1, 6);
             assert_eq!(pace.period(now), LONGEST);
+        }
+    }
+
+    #[test]
+    fn few_requests_are_drained_together_unless_the_vm_unloads() {
+        let now = Instant::now();
+        let mut pace = Pace::new(PaceTuning::default());
+        pace.set_queue_time(Duration::from_millis(64));
+        let longest = Duration::from_millis(40);
+        (0..10).for_each(|_| pace.after_drain(FEW, 6));
+        assert_eq!(pace.period(now), longest);
+        pace.after_drain(0, 0);
+        assert_eq!(pace.period(now), longest, "between two requests");
+        pace.after_drain(FEW + 1, 6);
+        assert_eq!(pace.period(now), LONGEST);
+        let mut without_waiting = pace.clone().without_waiting();
+        (0..10).for_each(|_| without_waiting.after_drain(1, 6));
+        assert_eq!(without_waiting.period(now), LONGEST);
+        (0..10).for_each(|_| pace.after_drain(1, 6));
+        pace.shorten(now);
+        for (later, period) in [(0, SHORTENED), (1_000, LONGEST), (10_999, LONGEST), (11_000, longest)] {
+            assert_eq!(pace.period(now + Duration::from_millis(later)), period);
         }
     }
 
