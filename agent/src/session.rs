@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[cfg(feature = "hooks")]
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -237,8 +237,12 @@ impl Session {
         ));
         unloading.note(memory);
         let hotspot = Arc::new(hotspot);
-        let process =
-            SampledProcess { registry: Arc::clone(&registry), memory, hotspot: Arc::clone(&hotspot) };
+        let process = SampledProcess {
+            registry: Arc::clone(&registry),
+            memory,
+            hotspot: Arc::clone(&hotspot),
+            archive: Once::new(),
+        };
         let examined = Arc::clone(&hotspot);
         let generated = Arc::new(Routines::new(now));
         let settings = Settings {

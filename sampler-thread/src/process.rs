@@ -193,6 +193,8 @@ pub trait Queues: Send + Sync + 'static {
 pub trait Threads: Send + Sync + 'static {
     /// Looks for threads that started or ended without an event.
     fn discover(&self);
+    /// Returns a number that changes when the loader maps or unmaps a library; `None` if the loader does not count.
+    fn library_loads(&self) -> Option<u64>;
     /// Finds the bounds of stacks, so that the next sample of their threads includes a copy.
     fn bound_stacks(&self, stacks: &[UnboundedStack]);
     /// Returns the thread that owns a slot.

@@ -235,7 +235,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 if !is_paused {
                     self.process.retune();
                 }
-                self.walker.refresh(&self.vm);
+                self.walker.refresh(&self.vm, self.process.library_loads());
                 next_discover = now + DISCOVER_PERIOD;
             }
             self.rotate_timers(now);

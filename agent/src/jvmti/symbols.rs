@@ -64,6 +64,26 @@ impl Library {
     }
 }
 
+/// Returns how many libraries the loader has mapped and unmapped so far; `None` if it does not count.
+pub fn loads() -> Option<u64> {
+    let mut loads: Option<u64> = None;
+    // SAFETY: the callback matches and `loads` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(count_loads), (&raw mut loads).cast()) };
+    loads
+}
+
+/// Reads the loader's counts from the first record, all of which have the same.
+unsafe extern "C" fn count_loads(info: *mut libc::dl_phdr_info, size: usize, loads: *mut c_void) -> c_int {
+    if size > std::mem::offset_of!(libc::dl_phdr_info, dlpi_subs) {
+        // SAFETY: the linker passes a valid record, which by its size has both counts.
+        let info = unsafe { &*info };
+        // SAFETY: `loads` passed a pointer to its variable.
+        let loads = unsafe { &mut *loads.cast::<Option<u64>>() };
+        *loads = Some(info.dlpi_adds.wrapping_add(info.dlpi_subs));
+    }
+    1
+}
+
 /// A loaded part of a library.
 #[derive(Debug, Clone)]
 pub struct Segment {

@@ -5,8 +5,8 @@
 //! Invariant: no file is read and no system call that may take long is made under the registry's lock.
 
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once};
 use std::time::Instant;
 
 use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
@@ -19,7 +19,7 @@ use stackwalk::{HotSpot, LiveMemory};
 use super::registry::pass_on;
 use super::{Registry, discovery};
 use crate::arena;
-use crate::jvmti::vm_memory;
+use crate::jvmti::{symbols, vm_memory};
 use crate::{kernel_threads, signal, tick};
 
 /// Most searches for the bounds of a thread's stack: a thread that runs coroutines would need one for every sample.
@@ -33,6 +33,8 @@ pub struct SampledProcess {
     pub memory: &'static LiveMemory,
     /// Layout of the VM.
     pub hotspot: Arc<HotSpot>,
+    /// Done once the archive of classes is added to the memory.
+    pub archive: Once,
 }
 
 impl Queues for SampledProcess {
@@ -81,6 +83,7 @@ impl Queues for SampledProcess {
 
 impl Threads for SampledProcess {
     fn discover(&self) {
+        self.archive.call_once(|| vm_memory::add_archive(self.memory, &self.hotspot));
         vm_memory::add_code_heaps(self.memory, &self.hotspot);
         let (begun, links) = (Instant::now(), discovery::links());
         let look = {
@@ -101,6 +104,10 @@ impl Threads for SampledProcess {
         self.registry.open_found(&alive);
         let mut table = self.registry.table.lock();
         table.discovery.listed(begun, Instant::now(), links);
+    }
+
+    fn library_loads(&self) -> Option<u64> {
+        symbols::loads()
     }
 
     fn bound_stacks(&self, stacks: &[UnboundedStack]) {

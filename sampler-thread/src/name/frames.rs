@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy};
+use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy, Symbol};
 
 use crate::name::dictionaries::Dictionaries;
 use crate::name::routines::Routines;
@@ -48,6 +48,9 @@ pub struct FrameNames {
     /// The dictionaries.
     pub dictionaries: Dictionaries,
     methods: Map<Method, MethodId>,
+    /// Ids of the names of methods. The VM frees a name with the last class that refers to it, so these are as uncertain as
+    /// methods.
+    symbols: Map<Symbol, u32>,
     /// Methods named for the current stack, with what keeps them alive.
     pub(super) unproven: Vec<(Method, Option<LoadedBy>)>,
     /// Time stamp of the current stack if its methods may have been unloaded since.
@@ -87,7 +90,7 @@ impl FrameNames {
 
     /// Begins a stack: forgets what the VM unloaded, and native frames if the list of libraries is another one.
     pub(super) fn begin(&mut self, change: Change, libraries: u64) {
-        if [self.frames.len(), self.methods.len(), self.native.len(), self.stubs.len()]
+        if [self.frames.len(), self.methods.len(), self.symbols.len(), self.native.len(), self.stubs.len()]
             .into_iter()
             .any(|len| len > MAX_CACHED)
         {
@@ -116,13 +119,14 @@ impl FrameNames {
 
     /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
     pub(super) fn forget(&mut self, change: Change) {
-        let Self { methods, frames, compiling, .. } = self;
+        let Self { methods, symbols, frames, compiling, .. } = self;
         match change {
             Change::None => return,
             Change::Unloaded => methods.retain(|_, known| known.permanent_since.is_some()),
             Change::Replaced => methods.clear(),
         }
         compiling.clear();
+        symbols.clear();
         frames.retain(|(method, ..), _| methods.contains_key(method));
     }
 
@@ -207,8 +211,7 @@ impl FrameNames {
         let method_id = match self.methods.get(&method) {
             Some(known) => known.id,
             None => {
-                let Some(text) = vm.method_text(method) else { return self.unloaded() };
-                let id = self.dictionaries.method(&text);
+                let Some(id) = self.named(method, vm) else { return self.unloaded() };
                 self.methods.insert(method, MethodId { id, permanent_since: None });
                 let loaded_by = vm.hotspot.loaded_by(&vm.memory, method).unwrap_or_default();
                 self.unproven.push((method, loaded_by));
@@ -223,6 +226,24 @@ impl FrameNames {
         let id = self.dictionaries.java_frame(kind, method_id, bci, line.unwrap_or(0).into());
         self.frames.insert(key, id);
         id
+    }
+
+    /// Reads the names of a method; returns its id, `None` if they are unreadable.
+    fn named<M: Memory>(&mut self, method: Method, vm: &Vm<M>) -> Option<u64> {
+        let names = vm.hotspot.method(&vm.memory, method).ok()?;
+        let Self { symbols, dictionaries, .. } = self;
+        let mut id_of = |symbol: Symbol| {
+            if let Some(&id) = symbols.get(&symbol) {
+                return Some(id);
+            }
+            let id = dictionaries.string_id(&vm.symbol(symbol)?);
+            symbols.insert(symbol, id);
+            Some(id)
+        };
+        let [class, name, signature] = [id_of(names.class)?, id_of(names.name)?, id_of(names.signature)?];
+        let source_file = names.source_file.and_then(id_of).unwrap_or(0);
+        let strings = [class, name, signature, source_file];
+        Some(dictionaries.method_of(strings, names.modifiers.into(), names.hidden))
     }
 
     /// Returns the id of a native frame; 0 if it is not to be shown.

@@ -234,9 +234,10 @@ impl StackWalker {
         }
     }
 
-    /// Notices libraries that were loaded or unloaded; to be called a few times a second, outside of a walk.
-    pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>) {
-        self.libraries.refresh();
+    /// Notices libraries that were loaded or unloaded, by the loader's count of them; to be called a few times a second, outside
+    /// of a walk.
+    pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) {
+        self.libraries.refresh(loads);
         // Not at the first call: programs that print a line end before the second.
         if std::mem::replace(&mut self.is_refreshed, true) {
             self.lifetime.prepare();

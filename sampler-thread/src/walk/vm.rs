@@ -44,7 +44,8 @@ impl<M: Memory> Vm<M> {
         lossy(buffer.get(..length.min(MAX_NAME)).unwrap_or_default())
     }
 
-    fn symbol(&self, symbol: Symbol) -> Option<String> {
+    /// Reads a name of the VM; `None` if it is unreadable.
+    pub fn symbol(&self, symbol: Symbol) -> Option<String> {
         let mut buffer = [0; MAX_NAME];
         let length = self.hotspot.read_symbol(&self.memory, symbol, &mut buffer).ok()?;
         buffer.get(..length.min(MAX_NAME)).map(lossy)

@@ -120,7 +120,7 @@ impl Dictionaries {
         self.string_id(text).into()
     }
 
-    fn string_id(&mut self, text: &str) -> u32 {
+    pub(super) fn string_id(&mut self, text: &str) -> u32 {
         if text.is_empty() {
             return 0;
         }
@@ -135,7 +135,13 @@ impl Dictionaries {
     pub fn method(&mut self, text: &MethodText) -> u64 {
         let strings = [&text.class_name, &text.name, &text.signature, &text.source_file];
         let strings = strings.map(|text| self.string_id(text));
-        let modifiers = text.modifiers << 1 | u32::from(text.hidden);
+        self.method_of(strings, text.modifiers, text.hidden)
+    }
+
+    /// Returns the id of a method by the ids of its class, name, signature and source file, its access flags, and whether it
+    /// is hidden.
+    pub(super) fn method_of(&mut self, strings: [u32; 4], modifiers: u32, hidden: bool) -> u64 {
+        let modifiers = modifiers << 1 | u32::from(hidden);
         let [a, b, c, d] = strings;
         let (id, is_new) = self.methods.id(hash([a, b, c, d, modifiers]));
         if is_new {

@@ -5,11 +5,12 @@
 //! Symbols stay mangled: whoever reads a profile demangles them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use stackwalk::Memory;
 
-use super::NativeLibraries;
 use super::symbols::Function;
+use super::{Library, NativeLibraries};
 
 /// Bytes of a build id in a name, enough to identify the library.
 const BUILD_ID_BYTES: usize = 8;
@@ -35,7 +36,7 @@ pub struct NativeName {
     /// The owner of its code.
     pub owner: Owner,
     /// Its library: path, a space, and the build id in hexadecimal, if there is one; empty if it belongs to none.
-    pub library: String,
+    pub library: Arc<str>,
 }
 
 impl NativeLibraries {
@@ -59,28 +60,39 @@ impl NativeLibraries {
         let Self { libraries, unwinder, .. } = self;
         let Some(library) = index.and_then(|index| libraries.get_mut(index)) else {
             let text = "[unknown native code]".to_owned();
-            return NativeName { text, range: only, owner: Owner::Nobody, library: String::new() };
+            return NativeName { text, range: only, owner: Owner::Nobody, library: Arc::default() };
         };
-        let (path, file) = (library.path.clone(), library.file_name().to_owned());
-        let owner = if file == "libjvm.so" { Owner::Vm } else { Owner::Library };
-        library.with_symbols(memory, |image, symbols| {
-            let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-            let library = format!("{path} {}", hex(&image.build_id));
+        let owner = if library.file_name() == "libjvm.so" { Owner::Vm } else { Owner::Library };
+        let found = library.with_symbols(memory, |image, symbols| {
             let linked = pc.wrapping_sub(image.bias);
             if let Some(Function { name, range }) = symbols.and_then(|symbols| symbols.function(linked)) {
                 let loaded = |linked: u64| linked.wrapping_add(image.bias);
                 let text = String::from_utf8_lossy(without_version(&name)).into_owned();
-                let range = loaded(range.start)..loaded(range.end);
-                return NativeName { text, range, owner, library };
+                return Ok((text, loaded(range.start)..loaded(range.end)));
             }
             let tables = image.tables.as_ref();
             let start = tables.and_then(|tables| unwinder.function_start(memory, tables, pc));
             let offset = start.map_or(linked, |start| start.wrapping_sub(image.bias));
             let id = hex(image.build_id.get(..BUILD_ID_BYTES).unwrap_or(&image.build_id));
             let at = if id.is_empty() { "" } else { "@" };
-            NativeName { text: format!("{file}+{offset:#x}{at}{id}"), range: only, owner, library }
-        })
+            Err(format!("+{offset:#x}{at}{id}"))
+        });
+        let (text, range) = found.unwrap_or_else(|place| (format!("{}{place}", library.file_name()), only));
+        NativeName { text, range, owner, library: library.identity() }
     }
+}
+
+impl Library {
+    /// Returns its path, a space, and its build id in hexadecimal, if it has one; its image must be there.
+    fn identity(&mut self) -> Arc<str> {
+        let Self { identity, image, path, .. } = self;
+        let build_id = image.as_ref().map(|image| &*image.build_id).unwrap_or_default();
+        Arc::clone(identity.get_or_insert_with(|| format!("{path} {}", hex(build_id)).into()))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns a symbol without its version: `memcpy@@GLIBC_2.14`.

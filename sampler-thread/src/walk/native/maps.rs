@@ -10,6 +10,8 @@ pub struct Mapping<'t> {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
+    /// True if it can be read.
+    pub readable: bool,
     /// True if it can be read and written.
     pub writable: bool,
     /// True if it can be executed.
@@ -36,12 +38,13 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
     };
     let (start, end) = field().split_once('-')?;
     let access = field();
-    let (writable, executable) = (access.starts_with("rw"), access.contains('x'));
+    let (readable, writable) = (access.starts_with('r'), access.starts_with("rw"));
+    let executable = access.contains('x');
     let offset = u64::from_str_radix(field(), 16).ok()?;
     let _device = field();
     let inode = field().parse().ok()?;
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    Some(Mapping { start, end, writable, executable, offset, inode, path: rest })
+    Some(Mapping { start, end, readable, writable, executable, offset, inode, path: rest })
 }
 
 #[cfg(test)]
@@ -59,6 +62,7 @@ mod tests {
         let first = Mapping {
             start: 0x7f00_0000_1000,
             end: 0x7f00_0000_3000,
+            readable: true,
             writable: false,
             executable: true,
             offset: 0x2000,

@@ -18,6 +18,7 @@ mod tables;
 mod unwind;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends_signal_handler};
@@ -34,8 +35,10 @@ pub use function_names::{NativeName, Owner};
 /// The list of mappings.
 const MAPS: &str = "/proc/self/maps";
 
-/// Longest time for which the list is used.
+/// Longest time for which the list is used if the loader does not count libraries, and if it has loaded none: a program may map
+/// code by itself.
 const MAX_AGE: Duration = Duration::from_secs(2);
+const MAX_AGE_UNCHANGED: Duration = Duration::from_secs(30);
 /// The CPU time of reading the list is at most one part in this many of the time: an unknown pc may stay unknown, and a
 /// process with 10,000 threads has 20,000 mappings.
 const READ_SHARE: u32 = 200;
@@ -64,6 +67,10 @@ pub struct NativeLibraries {
     saved: Duration,
     /// Version of the list.
     list: u64,
+    /// The loader's count of libraries before the list was read.
+    loads: Option<u64>,
+    /// Version of the list whose libraries are preloaded.
+    preloaded: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +97,8 @@ struct Library {
     image: Option<Image>,
     symbols: Option<Option<Symbols>>,
     debug_frames: Option<Option<DebugFrames>>,
+    /// Path and build id, once a function was named.
+    identity: Option<Arc<str>>,
 }
 
 impl Default for NativeLibraries {
@@ -103,6 +112,8 @@ impl Default for NativeLibraries {
             owed: Duration::ZERO,
             saved: MAX_SAVED,
             list: 0,
+            loads: None,
+            preloaded: 0,
         }
     }
 }
@@ -129,13 +140,26 @@ impl NativeLibraries {
         }
     }
 
-    /// Reads the list again if it is old; to be called outside of a walk. Returns whether it changed.
-    pub fn refresh(&mut self) -> bool {
-        self.list_read.is_none_or(|at| at.elapsed() >= MAX_AGE) && self.may_read_list() && self.read_list()
+    /// Reads the list again if it is old, or if the loader's count of libraries, if it has one, is another than before; to be
+    /// called outside of a walk. Returns whether the list changed.
+    pub fn refresh(&mut self, loads: Option<u64>) -> bool {
+        let max_age = match (loads, self.loads) {
+            (None, _) => MAX_AGE,
+            (now, before) if now == before => MAX_AGE_UNCHANGED,
+            _ => Duration::ZERO,
+        };
+        if self.list_read.is_some_and(|at| at.elapsed() < max_age) || !self.may_read_list() {
+            return false;
+        }
+        self.loads = loads;
+        self.read_list()
     }
 
     /// Reads the symbol tables that every profile needs, unless they are there; to be called between two drains.
     pub fn preload<M: Memory + ?Sized>(&mut self, memory: &M) {
+        if std::mem::replace(&mut self.preloaded, self.list) == self.list {
+            return;
+        }
         for library in &mut self.libraries {
             if PRELOADED.contains(&library.file_name()) {
                 library.with_symbols(memory, |_, _| ());
@@ -191,6 +215,7 @@ impl NativeLibraries {
                     image: None,
                     symbols: None,
                     debug_frames: None,
+                    identity: None,
                 });
             }
         }
@@ -202,6 +227,7 @@ impl NativeLibraries {
         for old in self.libraries.drain(..) {
             if let Some(new) = found.iter_mut().find(|new| new.is_same(&old)) {
                 (new.image, new.symbols, new.debug_frames) = (old.image, old.symbols, old.debug_frames);
+                new.identity = old.identity;
             }
         }
         self.libraries = found;

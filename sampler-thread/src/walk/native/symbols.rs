@@ -156,11 +156,10 @@ impl Symbols {
     }
 
     fn read_name(&self, offset: u32) -> io::Result<Vec<u8>> {
-        let mut name = vec![0; MAX_NAME];
-        let read = self.read(self.table.strings + u64::from(offset), &mut name)?;
-        let end = name.iter().take(read).position(|&byte| byte == 0).unwrap_or(read);
-        name.truncate(end);
-        Ok(name)
+        let mut buffer = [0; MAX_NAME];
+        let read = self.read(self.table.strings + u64::from(offset), &mut buffer)?;
+        let bytes = buffer.get(..read).unwrap_or_default();
+        Ok(bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec())
     }
 
     /// Reads bytes of the file; returns how many there were.
