@@ -44,7 +44,7 @@ impl<M: Memory> StackPrinter<M> {
     pub fn new(vm: Vm<M>, unloading: Arc<Unloading>) -> Self {
         let mut walker = StackWalker::new(unloading, true, MOST_FRAMES);
         walker.begin_drain(&vm);
-        walker.refresh(&vm);
+        walker.refresh(&vm, None);
         let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
         let mut modules = modules(&String::from_utf8_lossy(&maps));
         let code = vm.hotspot.code_ranges(&vm.memory).map(|(start, end)| Module {

@@ -20,9 +20,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use sampler_thread::walk::native::in_handler::{Rows, RowsView};
 use stackwalk::{Capture, Frames, LiveMemory, ScopeCache, Walker};
 
-/// Walks of a memo after which the bounds of the code heaps are read again.
-const WALKS_PER_REFRESH: u32 = 64;
-
 /// All memos.
 pub struct Memos(pub &'static [Memo]);
 
@@ -43,7 +40,6 @@ pub struct Parts {
     pub ids: &'static mut [KnownId],
     /// The walk itself.
     pub room: Room,
-    walks: u32,
 }
 
 /// The parts of a walk, which are large for the stack of a signal handler. Those behind `stack` refer to other parts.
@@ -82,7 +78,7 @@ impl Memo {
             walker: MaybeUninit::uninit(),
             frames: None,
         };
-        let parts = Parts { cache: ScopeCache::new(), rows: Rows::default(), ids, room, walks: 0 };
+        let parts = Parts { cache: ScopeCache::new(), rows: Rows::default(), ids, room };
         Self { taken: AtomicBool::new(false), parts: UnsafeCell::new(parts) }
     }
 }
@@ -112,14 +108,6 @@ impl Taken {
     /// The parts; the caller must not use two references to one of them at a time.
     pub fn parts(&self) -> *mut Parts {
         self.0.parts.get()
-    }
-
-    /// Counts a walk; returns whether the bounds of the code heaps are to be read again.
-    pub fn is_refresh_due(&mut self) -> bool {
-        // SAFETY: the memo is taken by this one, which is borrowed mutably.
-        let walks = unsafe { &mut (*self.0.parts.get()).walks };
-        *walks = walks.wrapping_add(1);
-        walks.is_multiple_of(WALKS_PER_REFRESH)
     }
 }
 

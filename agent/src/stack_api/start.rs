@@ -177,6 +177,7 @@ fn publish(
     environment: u64,
 ) -> Result<(), String> {
     vm_memory::add_code_heaps(memory, &hotspot);
+    vm_memory::add_archive(memory, &hotspot);
     let offsets = hotspot.thread_offsets();
     let sp = std::ptr::from_ref(&thread) as u64;
     if let Some(field) = thread_layout::wrong_field(memory, thread, sp, &offsets) {

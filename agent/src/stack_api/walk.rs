@@ -46,10 +46,10 @@ pub struct LiveWalk {
 impl LiveWalk {
     /// A walk of `subject`, native frames included if they are `wanted`; `None` if all memos are taken.
     pub fn new(api: &'static Api, subject: &Subject, wanted: bool) -> Option<Self> {
-        let mut memo = api.memos.take()?;
-        if memo.is_refresh_due() {
-            vm_memory::add_code_heaps(api.memory, &api.hotspot);
-        }
+        let memo = api.memos.take()?;
+        // Code heaps grow while a program warms up, and code beyond the known end would cost a system call for each word.
+        // Their ends are loaded directly themselves.
+        vm_memory::add_code_heaps(api.memory, &api.hotspot);
         // Without an anchor, Java frames lie below the native ones.
         let capture = &subject.capture;
         let starts_native = capture.anchor_sp == 0 && !api.hotspot.is_code(capture.pc);
