@@ -426,7 +426,11 @@ fn firefox_sums(bytes: &[u8]) -> Sums {
     let mut sums = Sums::default();
     for thread in file["threads"].as_array().expect("a list") {
         let tid = match &thread["tid"] {
-            Json::String(tid) => tid.parse().expect("a number"),
+            // Equal ids of several processes get a suffix.
+            Json::String(tid) => {
+                let (id, _) = tid.split_once('.').unwrap_or((tid, ""));
+                id.parse().expect("a number")
+            }
             tid => tid.as_u64().expect("a number"),
         };
         let samples = &thread["samples"];

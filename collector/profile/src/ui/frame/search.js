@@ -29,7 +29,7 @@ function showSearchChips() {
     const chip = button("plain chip", "", () => go({ [name]: null }));
     chip.id = `chip-${name}`;
     chip.title = "Remove this restriction";
-    chip.append(`${title}: `, element("b", "", shown[name] || state[name]), " ✕");
+    chip.append(element("span", "", title), element("b", "", shown[name] || state[name]), element("span", "", "✕"));
     return chip;
   }));
 }
