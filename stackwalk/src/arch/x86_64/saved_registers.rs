@@ -3,22 +3,25 @@
 //! The slow path of such a barrier lies behind the method's code and keeps the registers in use on the stack:
 //!
 //! ```text
-//! sub rsp, n   mov [rsp + d], r ...   mov rdi, r   mov rsi, r15   call barrier   mov r, [rsp + d] ...
+//! sub rsp, n   mov [rsp + d], r ...   mov rdi, r   lea rsi, [object + f]   call barrier   mov r, [rsp + d] ...
 //! [vzeroupper]   add rsp, n   jmp back
 //! ```
 //!
 //! Stale return addresses remain there, so the frame is found by n and not by a preceding call.
 //! An epilogue reloads and adds to rsp as well, but goes on with `pop rbp` and not with a jump.
-//! Source: `SaveLiveRegisters` in `cpu/x86/gc/z/zBarrierSetAssembler_x86.cpp` (JDK 17) and
-//! `gc/shared/barrierSetAssembler_x86.cpp` (21, 25), used by ZGC, and by G1 from JDK 24 on.
+//! Sources: `SaveLiveRegisters` and `SetupArguments` in `cpu/x86/gc/z/zBarrierSetAssembler_x86.cpp` (JDK 17) and
+//! `cpu/x86/gc/x/xBarrierSetAssembler_x86.cpp` (21); `gc/shared/barrierSetAssembler_x86.cpp` (21, 25), used by ZGC, and by
+//! G1 from JDK 24 on.
 
 /// Words between sp and the complete frame if `code`, from the pc on, runs in such a slow path.
 pub(crate) fn saved_registers(code: &[u8]) -> Option<u64> {
     let mut rest = code;
     loop {
         match rest {
-            [0x48, 0x83, 0xc4, bytes, 0xe9, ..] if *bytes < 0x80 => return whole_words(u64::from(*bytes)),
-            [0x48, 0x81, 0xc4, a, b, c, d, 0xe9, ..] => {
+            [0x48, 0x83, 0xc4, bytes, 0xe9 | 0xeb, ..] if *bytes < 0x80 => {
+                return whole_words(u64::from(*bytes));
+            }
+            [0x48, 0x81, 0xc4, a, b, c, d, 0xe9 | 0xeb, ..] => {
                 return whole_words(u64::from(u32::from_le_bytes([*a, *b, *c, *d])));
             }
             _ => rest = rest.get(instruction(rest)?..)?,
@@ -39,6 +42,10 @@ fn instruction(code: &[u8]) -> Option<usize> {
         [0xc5, _, 0x10 | 0x11 | 0x6f | 0x7f, ..] => 3,
         [0xc4, 0xe1, _, 0x90 | 0x91, ..] => 4,
         [0x62, _, _, _, 0x6f | 0x7f, ..] => 5,
+        // lea, for the address of a field.
+        [0x48..=0x4f, 0x8d, ..] => return 2_usize.checked_add(address(code.get(2..)?)?),
+        // xor and xchg of two registers.
+        [0x48..=0x4f, 0x31 | 0x33 | 0x87, 0xc0..=0xff, ..] => return Some(3),
         // vzeroupper.
         [0xc5, 0xf8, 0x77, ..] => return Some(3),
         [0xe8, ..] => return Some(5),
@@ -61,6 +68,22 @@ fn operand(code: &[u8]) -> Option<usize> {
         }),
         _ => None,
     }
+}
+
+/// Length of the operand bytes of an address in memory.
+fn address(code: &[u8]) -> Option<usize> {
+    let (modrm, index) = (*code.first()?, *code.get(1)?);
+    let (form, base) = (modrm >> 6, modrm & 7);
+    let has_index = base == 4;
+    let base = if has_index { index & 7 } else { base };
+    let displacement = match form {
+        0 if base == 5 => 4,
+        0 => 0,
+        1 => 1,
+        2 => 4,
+        _ => return None,
+    };
+    Some(1 + usize::from(has_index) + displacement)
 }
 
 #[cfg(test)]
@@ -90,6 +113,46 @@ mod tests {
         assert_eq!(saved_registers(&BARRIER), None, "before the sub");
         assert_eq!(saved_registers(&BARRIER[42..]), None, "after the add");
         assert_eq!(saved_registers(&BARRIER[4..40]), None, "cut");
+    }
+
+    /// From Temurin 21.0.8 with ZGC: the slow path of a load barrier.
+    const LOAD: [u8; 40] = [
+        0x48, 0x83, 0xec, 0x10, // sub rsp, 0x10
+        0x4c, 0x89, 0x54, 0x24, 0x08, // mov [rsp + 8], r10
+        0x49, 0x8d, 0x72, 0x18, // lea rsi, [r10 + 0x18]
+        0x49, 0x8b, 0xfb, // mov rdi, r11
+        0xe8, 0x51, 0xe3, 0x74, 0x12, // call
+        0x4c, 0x8b, 0xd8, // mov r11, rax
+        0x4c, 0x8b, 0x54, 0x24, 0x08, // mov r10, [rsp + 8]
+        0xc5, 0xf8, 0x77, // vzeroupper
+        0x48, 0x83, 0xc4, 0x10, // add rsp, 0x10
+        0xe9, 0, 0, 0, // jmp, of which the last byte is left out
+    ];
+
+    #[test]
+    fn the_address_of_a_field_is_an_argument() {
+        for pc in [4, 9, 13, 16, 21, 24, 29, 32] {
+            assert_eq!(saved_registers(&LOAD[pc..]), Some(2), "{pc}");
+        }
+        // lea rsi, [r8 + r9 * 8 + 0x10]; xor rsi, rsi; xchg rdi, rsi; a near jump back.
+        let code = [
+            0x4b, 0x8d, 0x74, 0xc8, 0x10, 0x48, 0x33, 0xf6, 0x48, 0x87, 0xf7, 0x48, 0x83, 0xc4, 0x20, 0xeb,
+            0xc0,
+        ];
+        assert_eq!(saved_registers(&code), Some(4));
+        let addresses = [
+            (&[0x30, 0][..], Some(1)),
+            (&[0x70, 8], Some(2)),
+            (&[0xb0, 8], Some(5)),
+            (&[0x35, 8], Some(5)),
+            (&[0x34, 0xc8], Some(2)),
+            (&[0x34, 0xcd], Some(6)),
+            (&[0xb4, 0xc8], Some(6)),
+            (&[0xf0, 0], None),
+        ];
+        for (code, length) in addresses {
+            assert_eq!(address(code), length, "{code:x?}");
+        }
     }
 
     #[test]
