@@ -51,6 +51,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/rings.rs",
     "agent/src/scheduling.rs",
     "agent/src/hooks.rs",
+    "agent/src/hooks/",
     "agent/src/jvmti/",
     "agent/src/signal/",
     "agent/src/stack_api/",
