@@ -10,7 +10,7 @@ import subprocess
 # the scheduler that interrupts this thread, and for the processor's owner. A thread without a working timer has far more.
 MOST_UNFINISHED_NS = 2_000_000_000
 # Causes of loss that have no request of a handler.
-WITHOUT_REQUEST = ["no_timer", "signal_blocked", "handler_replaced", "not_received"]
+WITHOUT_REQUEST = ["no_timer", "signal_blocked", "handler_replaced", "signal_quota", "not_received"]
 
 
 def of_recording(tickwalk, recording):

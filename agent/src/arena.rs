@@ -13,14 +13,16 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 use parking_lot::Mutex;
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
+use crate::signal::descriptors::Descriptors;
 use crate::signal::draw::Draw;
+use crate::signal::drift::Drift;
 use crate::signal::grid::{Grid, KEY_MASK, Key, PERIODS};
 use crate::signal::own_stack::BlockOffset;
 use crate::signal::ucontext;
@@ -46,7 +48,9 @@ pub struct ThreadSlot {
     pub grid: Grid,
     /// Which of the timer's signals become samples.
     pub draw: Draw,
-    /// Number of that timer ([`Timer::number`](crate::timer::Timer::number)), 0 before the first. Relaxed: written before
+    /// By how much the thread's perf event differs from its clock.
+    pub drift: Drift,
+    /// Number of that timer ([`Timer::number`](crate::timer::Timer::number)) or event, 0 before the first. Relaxed: written before
     /// the timer is started by a system call.
     pub timer: AtomicI32,
     /// Id of the virtual thread sampled last; only the thread itself touches it.
@@ -86,6 +90,8 @@ pub struct Shared {
     pub pool: SnapshotPool<'static>,
     /// Flags of the queues that have requests.
     pub ready: ReadySet<'static>,
+    /// The threads of perf events, by descriptor; `None` with timers.
+    pub descriptors: Option<Descriptors>,
     /// Timer periods in nanoseconds, by index; entries that are in use do not change.
     pub periods: [AtomicU64; PERIODS],
     /// Mean CPU time between two samples of a thread, in nanoseconds; 0 if every signal is a sample. May change at any
@@ -355,6 +361,17 @@ pub fn flags_in(region: &'static mut [MaybeUninit<u8>]) -> &'static [AtomicU8] {
     });
     // SAFETY: every byte was just written, and is a valid AtomicU8 without other references.
     unsafe { std::slice::from_raw_parts(region.as_ptr().cast(), region.len()) }
+}
+
+/// Maps `count` words that are zero; a page costs memory once it is used.
+///
+/// # Errors
+/// As mmap(2).
+pub fn map_words(count: usize) -> io::Result<&'static [AtomicU32]> {
+    let region = map_forever(count.saturating_mul(size_of::<AtomicU32>()))?;
+    let words: *const AtomicU32 = region.as_ptr().cast();
+    // SAFETY: the region is zeroed, page-aligned, long enough and never unmapped.
+    Ok(unsafe { std::slice::from_raw_parts(words, count) })
 }
 
 /// Maps idle slots for [`MAX_THREADS`] threads.

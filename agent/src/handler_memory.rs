@@ -10,9 +10,11 @@ use sampler_thread::period::aim::Aim;
 use stackwalk::{FrozenOffsets, LiveMemory, ThreadOffsets};
 
 use crate::arena::{self, Shared};
-use crate::options::Options;
+use crate::options::{ClockOption, Options};
+use crate::perf_event;
 use crate::rings::RingMemory;
 use crate::signal;
+use crate::signal::descriptors::Descriptors;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::start_error::StartError;
 
@@ -44,9 +46,17 @@ pub fn publish(
     let pool = SnapshotPool::new(slabs, &classes)
         .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
     let slots = arena::map_slots().map_err(StartError::Memory)?;
+    let descriptors = match options.clock {
+        ClockOption::Timer => None,
+        ClockOption::Perf => {
+            let words = arena::map_words(perf_event::most_descriptors()).map_err(StartError::Memory)?;
+            Some(Descriptors::new(words))
+        }
+    };
     let is_replaced = |former: &&Shared| former.signal == signal && std::ptr::eq(former.slots, slots);
     let shared = arena::publish(Shared {
         slots,
+        descriptors,
         pool,
         ready: ReadySet::new(arena::flags_in(flags)),
         periods: std::array::from_fn(|index| AtomicU64::new(if index == 0 { aim.period_ns } else { 0 })),

@@ -34,11 +34,39 @@ pub fn name_of(tid: i32) -> Option<String> {
 
 /// Returns whether a thread blocks a signal; `None` if it has ended.
 pub fn blocks(tid: i32, signal: i32) -> Option<bool> {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
-    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
-    // Bit 0 is signal 1.
-    Some(mask.checked_shr(signal.cast_unsigned().saturating_sub(1)).unwrap_or(0) & 1 != 0)
+    Some(SignalState::of(tid, signal)?.is_blocked)
+}
+
+/// What the kernel says about a thread and a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalState {
+    /// The thread blocks the signal.
+    pub is_blocked: bool,
+    /// The signal waits for the thread.
+    pub is_pending: bool,
+    /// The thread sleeps, so it runs no handler's first instructions.
+    pub is_asleep: bool,
+}
+
+impl SignalState {
+    /// Returns the state of a thread; `None` if it has ended.
+    pub fn of(tid: i32, signal: i32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?, signal)
+    }
+
+    fn parse(status: &str, signal: i32) -> Option<Self> {
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let contains = |mask: &str| {
+            let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+            // Bit 0 is signal 1.
+            Some(mask.checked_shr(signal.cast_unsigned().saturating_sub(1)).unwrap_or(0) & 1 != 0)
+        };
+        Some(Self {
+            is_blocked: contains(field("SigBlk:")?)?,
+            is_pending: contains(field("SigPnd:")?)?,
+            is_asleep: field("State:")?.trim_start().starts_with('S'),
+        })
+    }
 }
 
 /// Returns beginning and end of a name whose middle the VM left out: JDK 26 and later keep the first 7 bytes and the
@@ -138,6 +166,18 @@ pub fn kind_of(name: &str) -> ThreadKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_state_of_a_signal() {
+        let status = "State:\tS (sleeping)\nSigPnd:\t0000000000000002\nSigBlk:\t0000000000000004\n";
+        let state = |signal| SignalState::parse(status, signal).expect("a state");
+        assert_eq!(
+            [state(1), state(2), state(3)].map(|state| (state.is_pending, state.is_blocked)),
+            [(false, false), (true, false), (false, true)]
+        );
+        assert!(state(1).is_asleep);
+        assert_eq!(SignalState::parse("State:\tR (running)\n", 1), None);
+    }
 
     #[test]
     fn stacks_end_at_the_thread_pointer() {

@@ -22,6 +22,8 @@ pub mod jvmti;
 pub mod kernel_threads;
 mod log;
 pub mod options;
+#[allow(unsafe_code, reason = "raw system calls of perf events")]
+pub mod perf_event;
 mod program_api;
 mod redaction;
 #[allow(unsafe_code, reason = "memory of rings, given back to the kernel")]

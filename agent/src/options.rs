@@ -79,6 +79,16 @@ pub enum Mode {
     Api,
 }
 
+/// The source of the signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClockOption {
+    /// A timer for each thread.
+    #[default]
+    Timer,
+    /// A perf event for each thread.
+    Perf,
+}
+
 /// All options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -90,6 +100,8 @@ pub struct Options {
     pub rate: Option<u64>,
     /// Most CPU time the profiler may use, in millionths of the process's; the interval is lengthened to keep it.
     pub budget_ppm: Option<u64>,
+    /// The source of the signals.
+    pub clock: ClockOption,
     /// Signal number, or `None` for the first free real-time signal.
     pub signal: Option<i32>,
     /// Collector to stream to.
@@ -149,6 +161,7 @@ impl Default for Options {
             interval: DEFAULT_INTERVAL,
             rate: None,
             budget_ppm: None,
+            clock: ClockOption::default(),
             signal: None,
             collector: None,
             certificates: None,
@@ -370,6 +383,8 @@ impl Options {
                 (self.rate, self.interval) = (Some(rate), interval);
             }
             "budget" => self.budget_ppm = Some(parse_budget(value)?),
+            "clock" if value == "timer" => self.clock = ClockOption::Timer,
+            "clock" if value == "perf" => self.clock = ClockOption::Perf,
             "signal" => self.signal = Some(parse_signal(value)?),
             "collector" => self.collector = Some(parse_collector(value)?),
             "ca" => self.certificates = Some(value.into()),

@@ -6,6 +6,8 @@
 //! the opposite order: timers, handlers in flight, sampler. Memory that handlers touch is never freed.
 //! Invariant: after every error the JVM runs on without a profile.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::path::PathBuf;
 #[cfg(feature = "hooks")]
 use std::sync::atomic::AtomicBool;
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use sampler_thread::account::clock::process_cpu_nanos;
 use sampler_thread::name::routines::Routines;
-use sampler_thread::period::aim::Aim;
+use sampler_thread::period::aim::Clock;
 use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::Settings;
 use sampler_thread::send::delivery::{Delivery, Target};
@@ -36,13 +38,14 @@ use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::routines;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
-use crate::options::Options;
+use crate::options::{ClockOption, Options};
 use crate::self_test::{self, Subject};
-use crate::signal::ucontext;
+use crate::signal::{io_signal, ucontext};
 use crate::start_error::StartError;
 use crate::threads::{JavaThreads, Registry, SampledProcess};
 use crate::{
-    destinations, handler_memory, log, scheduling, session_facts, signal, thread_layout, time_source, timer,
+    destinations, handler_memory, log, perf_event, scheduling, session_facts, signal, thread_layout,
+    time_source, timer,
 };
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
@@ -86,6 +89,9 @@ impl PreparedSession {
             .map_err(|error| unsupported(error.to_string()))?;
         let choose = if is_attached { signal::choose } else { signal::choose_unblocked };
         let signal = choose(options.signal).map_err(StartError::Signal)?;
+        if options.clock == ClockOption::Perf {
+            perf_event::check().map_err(StartError::PerfEvents)?;
+        }
         timer::adapt_share();
         let collector = destinations::collector(&options)?;
         let destinations = destinations::open_file(&options)?;
@@ -198,10 +204,14 @@ impl Session {
             _ => signal,
         };
         let frozen = frozen_offsets(jni, &hotspot, memory);
-        let aim = Aim::new(options.interval_ns(), 0);
+        let clock = clock(&options);
+        let aim = clock.aim(options.interval_ns(), 0);
         let (shared, rings) =
             handler_memory::publish(&options, aim, offsets, frozen, memory, signal, uses_clock)?;
         signal::install(signal).map_err(StartError::Signal)?;
+        if shared.descriptors.is_some() {
+            io_signal::install().map_err(StartError::Signal)?;
+        }
         let registry = Arc::new(Registry::new(shared, rings, (signal, options.threads.clone()), aim));
         let process_cpu_before_ns = if is_attached {
             registry.exclude_time_until_now();
@@ -259,6 +269,7 @@ impl Session {
                 interval_ns: options.interval_ns(),
                 rate: options.rate,
                 budget_ppm: options.budget_ppm,
+                clock,
             },
             #[cfg(feature = "hooks")]
             hooks: options.debug.hooks.sampler,
@@ -372,6 +383,21 @@ impl Session {
             tracing::warn!("the last samples were not delivered within {STOP_PATIENCE:?}");
         }
         unfinished
+    }
+}
+
+/// Returns the source of the signals. The period of perf events is drawn for each profile, so that no program is in phase
+/// with it: within a twentieth of the interval, and evenly.
+fn clock(options: &Options) -> Clock {
+    const LEAST_PPM: u64 = 950_000;
+    const MOST_PPM: u64 = 1_050_000;
+    match options.clock {
+        ClockOption::Timer => Clock::Ticks,
+        ClockOption::Perf => {
+            let random = RandomState::new().hash_one(0);
+            let factor_ppm = LEAST_PPM + random % (MOST_PPM - LEAST_PPM);
+            Clock::Events { factor_ppm: u32::try_from(factor_ppm).unwrap_or(1_000_000) }
+        }
     }
 }
 

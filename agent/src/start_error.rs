@@ -5,6 +5,7 @@ use std::io;
 use sampler_thread::send::delivery::TlsError;
 
 use crate::jvmti::{Jvmti, JvmtiError};
+use crate::perf_event::PerfEventError;
 use crate::signal::SignalError;
 
 /// Why profiling cannot start.
@@ -53,6 +54,9 @@ pub enum StartError {
     /// No signal can be used.
     #[error("{0}")]
     Signal(SignalError),
+    /// The kernel grants no perf events.
+    #[error("{0}")]
+    PerfEvents(PerfEventError),
     /// Memory for queues and copies could not be mapped.
     #[error("cannot map memory for samples: {0}; raise the limit of virtual memory (ulimit -v)")]
     Memory(io::Error),

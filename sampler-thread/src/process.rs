@@ -64,11 +64,14 @@ pub enum Gap {
     HandlerReplaced,
     /// The options leave the thread out.
     NotChosen,
+    /// The kernel could not queue signals, because the user's pending signals are used up.
+    SignalQuota,
 }
 
 impl Gap {
     /// Every cause, by index.
-    pub const ALL: [Self; 4] = [Self::NoTimer, Self::SignalBlocked, Self::HandlerReplaced, Self::NotChosen];
+    pub const ALL: [Self; 5] =
+        [Self::NoTimer, Self::SignalBlocked, Self::HandlerReplaced, Self::NotChosen, Self::SignalQuota];
 
     /// Name on the wire.
     pub fn name(self) -> &'static str {
@@ -77,6 +80,7 @@ impl Gap {
             Self::SignalBlocked => "signal_blocked",
             Self::HandlerReplaced => "handler_replaced",
             Self::NotChosen => "not_chosen",
+            Self::SignalQuota => "signal_quota",
         }
     }
 }

@@ -25,8 +25,7 @@ use crate::drain::pace::Pace;
 use crate::hooks::ActiveHooks;
 use crate::inbox::Inbox;
 use crate::name::stacks::StackNamer;
-#[cfg(feature = "hooks")]
-use crate::period::aim::Aim;
+use crate::period::aim::Clock;
 use crate::period::budget::Spent;
 use crate::period::interval::{self, Tuner};
 use crate::period::tick::Tick;
@@ -112,9 +111,11 @@ impl<P: Process, M: Memory> Worker<P, M> {
         mut hello: SessionFacts,
         destinations: Destinations,
     ) -> Self {
-        let tick = Tick::at_start(&*process, settings.tuning.interval_ns);
+        let tick = Tick::at_start(&*process, &settings.tuning);
         // A measured tick is more reliable than the kernel's claim.
         hello.kernel_tick_ns = if tick.ns == 0 { hello.kernel_tick_ns } else { tick.ns };
+        // Perf events do not wait for it.
+        let tick_ns = if settings.tuning.clock == Clock::Ticks { hello.kernel_tick_ns } else { 0 };
         let clock = TickClock::new(reading(&settings.unloading));
         let (enabled, self_tests) = (settings.examine)();
         let processors = interval::processors();
@@ -133,7 +134,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             compiled_walks: CompiledWalks::default(),
             clock,
             process_cpu_before_ns: settings.process_cpu_before_ns,
-            tuner: Tuner::new(settings.tuning, hello.kernel_tick_ns, processors, Spent::default()),
+            tuner: Tuner::new(settings.tuning, tick_ns, processors, Spent::default()),
             tick,
             destinations,
             batch: Batch::default(),
@@ -221,7 +222,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 return End::Duration;
             }
             #[cfg(feature = "hooks")]
-            if let Some(aim) = self.hooks.retune(now, Aim::new(self.tuner.shortest_ns(), self.tick.ns))
+            if let Some(aim) = self.hooks.retune(now, self.tuner.aim(self.tuner.shortest_ns(), self.tick.ns))
                 && !is_paused
             {
                 self.process.aim(aim);

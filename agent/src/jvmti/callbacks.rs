@@ -243,7 +243,8 @@ fn end(reason: &'static str) -> bool {
 /// Removes the handler of the last profile, whose timers are deleted.
 fn remove_handler() {
     let Some(shared) = arena::shared() else { return };
-    if let Err(error) = signal::uninstall(shared) {
+    let outcome = signal::uninstall(shared).and_then(|()| signal::io_signal::uninstall());
+    if let Err(error) = outcome {
         tracing::info!("the handler stays installed without effect: {error}");
     }
 }

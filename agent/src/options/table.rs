@@ -31,7 +31,7 @@ const fn option(
 }
 
 /// All options, in the order of the table.
-pub const OPTIONS: [AgentOption; 31] = [
+pub const OPTIONS: [AgentOption; 32] = [
     option(
         ["mode", "MODE"],
         "`cputime`",
@@ -59,6 +59,13 @@ pub const OPTIONS: [AgentOption; 31] = [
         "0.1% to 50%",
         "a share of the program's CPU time between 0.1% and 50%, as in 1%",
         "most CPU time of the profiler, as a share of the program's; the interval grows to keep it, up to 1s",
+    ),
+    option(
+        ["clock", "CLOCK"],
+        "`timer`",
+        "`timer`, `perf`",
+        "'timer' or 'perf'",
+        "`timer`: a CPU timer for each thread, which expires at the kernel's ticks; `perf`: a perf event for each thread, which expires at any time",
     ),
     option(
         ["signal", "N"],

@@ -18,10 +18,11 @@ fn form(name: &str) -> &'static str {
 #[test]
 fn all_options_together() {
     let options = Options::parse(
-        "mode=cputime,interval=500us,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,depth=500,log=debug,strict",
+        "mode=cputime,interval=500us,clock=perf,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,depth=500,log=debug,strict",
     )
     .expect("valid");
     assert_eq!(options.interval, Duration::from_micros(500));
+    assert_eq!(options.clock, ClockOption::Perf);
     assert_eq!(options.signal, Some(libc::SIGPROF));
     assert_eq!(options.file, Some(PathBuf::from("/tmp/a.tickwalk")));
     assert_eq!(options.max_stack, 65_536);
@@ -105,12 +106,13 @@ fn mistakes_are_named() {
     check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {}", form("gcdrain")));
     check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {}", form("maxstack")));
     check_error("file=x,depth=65537", &format!("option 'depth': '65537' is not {}", form("depth")));
+    check_error("file=x,clock=tsc", "option 'clock': 'tsc' is not 'timer' or 'perf'");
     check_error("intervall=1ms", "unknown option 'intervall'; did you mean interval?");
     check_error("fil=x", "unknown option 'fil'; did you mean file?");
     check_error(
         "verbose",
-        "unknown option 'verbose'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
-         tokenfile, insecure, window, exitwait, abandon, file, duration, loop, threads, skipthreads, native, vm, service, \
+        "unknown option 'verbose'; the options are mode, interval, rate, budget, clock, signal, collector, ca, \
+         token, tokenfile, insecure, window, exitwait, abandon, file, duration, loop, threads, skipthreads, native, vm, service, \
          label, gcdrain, redact, maxstack, depth, log, logfile, start, strict, debug",
     );
     check_error("file=%{NO_SUCH}/x", &format!("option 'file': '%{{NO_SUCH}}/x' is not {}", form("file")));

@@ -12,7 +12,8 @@ use tracing::level_filters::LevelFilter;
 
 /// Shortest accepted sampling interval.
 ///
-/// CPU timers expire at the scheduler's tick (1 to 10 ms), so a shorter interval only increases the overrun count.
+/// CPU timers expire at the scheduler's tick (1 to 10 ms), so a shorter interval only increases the overrun count; perf
+/// events have periods of at least 100 us.
 pub const MIN_INTERVAL: Duration = Duration::from_micros(10);
 /// Longest accepted sampling interval.
 pub const MAX_INTERVAL: Duration = Duration::from_secs(60);

@@ -15,13 +15,16 @@ use std::mem::MaybeUninit;
 use crate::arena::Shared;
 
 mod cpu;
+pub mod descriptors;
 pub mod draw;
+pub mod drift;
 pub mod expiration;
 pub mod frozen;
 pub mod grid;
 pub mod handler;
 pub mod heap;
 pub mod hold;
+pub mod io_signal;
 pub mod mounted;
 pub mod own_stack;
 pub mod snapshot;

@@ -9,6 +9,7 @@
 
 mod choice;
 mod discovery;
+mod events;
 mod java_threads;
 mod periods;
 mod registry;
@@ -16,6 +17,7 @@ mod remainder;
 mod rotation;
 mod sampled_process;
 mod silent;
+mod source;
 mod table;
 mod timers;
 

@@ -137,6 +137,7 @@ impl Registry {
                 self.signal_blocked(&mut table, slot);
             }
         }
+        self.close_own_events(&mut table, slot);
         self.close(&mut table, slot, None);
         table.detached.insert(tid, DetachedThread { clock_ns, listings: 0 });
         self.hand_on(&mut table, slot, clock_ns);
@@ -163,12 +164,13 @@ impl Registry {
         for index in 0..table.entries.len() {
             MutexGuard::bump(&mut table);
             let Some(entry) = table.entry_mut(index as u32) else { continue };
-            entry.timer = None;
+            entry.close_timer();
             // The account of a thread that runs on ends here.
             if entry.facts.ended_ns.is_none() {
                 entry.facts.ended_ns = thread_cpu_nanos(entry.facts.tid).ok();
             }
         }
+        table.parked.clear();
     }
 
     /// Returns the facts of a thread at this moment.
@@ -237,6 +239,9 @@ impl Registry {
         let entry = Entry {
             facts,
             timer,
+            former: Vec::new(),
+            former_settled_ns: 0,
+            corrected_at: (0, 0),
             timer_since: 0,
             expired_ns: 0,
             handed_on_ns: 0,
@@ -288,6 +293,11 @@ impl Registry {
         table.lacks_timers = true;
         if !std::mem::replace(&mut table.has_warned, true) {
             match error.raw_os_error() {
+                Some(libc::EAGAIN) if self.shared.descriptors.is_some() => tracing::warn!(
+                    "fewer perf events than threads (the agent uses a quarter of the limit of descriptors): threads share \
+                     events, and CPU time without one is reported as lost.no_timer; raise `ulimit -n` or leave clock=perf \
+                     out to profile all threads"
+                ),
                 Some(libc::EAGAIN) => tracing::warn!(
                     "fewer timers than threads (the agent uses half of the user's pending signals that are free): \
                      threads share timers, and CPU time without one is reported as lost.no_timer; raise `ulimit -i` to \
@@ -303,7 +313,7 @@ impl Registry {
     /// Ends an entry: deletes its timer and lists it for the sampler.
     fn close(&self, table: &mut Table, slot: u32, ended_ns: Option<u64>) {
         if let Some(entry) = table.entry_mut(slot) {
-            entry.timer = None;
+            entry.close_timer();
             entry.facts.ended_ns = ended_ns;
         }
         table.ended.push(slot);
@@ -347,6 +357,7 @@ impl Registry {
             self.close(&mut table, slot, Some(0));
         }
         table.detached.retain(|tid, _| alive.binary_search(tid).is_ok());
+        table.parked.retain(|(tid, _)| thread_cpu_nanos(*tid).is_ok());
     }
 
     /// Registers the threads in `alive` that have no entry.

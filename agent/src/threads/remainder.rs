@@ -63,6 +63,9 @@ impl Remainder {
 
     /// Returns the state in which a new thread begins; nothing is taken over yet.
     pub(super) fn beginning(&mut self, aim: &Aim) -> Beginning {
+        if aim.is_exact() {
+            return self.exact_beginning(aim);
+        }
         let (tick_ns, period_ns) = (aim.tick_ns, aim.period_ns.max(1));
         let (age_ns, left_ns) = self.moment(aim.distance_ns());
         // Samples are taken at ticks, so whole ticks have gone by since the last one.
@@ -83,6 +86,19 @@ impl Remainder {
             uncounted: u32::try_from(aim.further_periods()).unwrap_or(0),
             seed: self.number() | 1,
         }
+    }
+
+    /// As [`Remainder::beginning`], for expirations that wait for no tick: a thread that has run for ever has burnt a part of
+    /// its period at a random moment, each part with the same probability.
+    fn exact_beginning(&mut self, aim: &Aim) -> Beginning {
+        let period_ns = aim.period_ns.max(1);
+        let part_ns = (self.fraction() * period_ns as f64) as i64;
+        let excess_ns =
+            self.ns.cast_signed().saturating_sub_unsigned(AIMED_INTERVALS.saturating_mul(period_ns));
+        let corrected_ns = part_ns.saturating_add(excess_ns / CORRECTED_PART);
+        let most_ns = period_ns.saturating_mul(MOST_CORRECTED_INTERVALS).min(self.ns);
+        let carried_ns = corrected_ns.max(0).cast_unsigned().min(most_ns);
+        Beginning { carried_ns, left_ns: 0, uncounted: 0, seed: self.number() | 1 }
     }
 
     /// Returns CPU time since the last sample and until the next one at a random moment of a thread that has run for ever,

@@ -95,6 +95,7 @@ impl Registry {
         match self.arm(tid, slot, |clock_ns| entry.unfinished_at(clock_ns, self.shared, slot)) {
             Ok((timer, clock_ns)) => {
                 entry.timer = Some(timer);
+                entry.begin_corrections();
                 entry.facts.coverage.end_gap(clock_ns);
                 entry.timer_since = round;
                 true
@@ -116,7 +117,7 @@ impl Registry {
         let round = table.rotation.round;
         let Some(slot) = self.slot(index) else { return };
         let Some(entry) = table.entry_mut(index) else { return };
-        entry.timer = None;
+        entry.end_timer();
         // Signals that come later claim nothing.
         let expired_ns = self.switch(table, slot, slot.grid.key().next(table.periods.target()));
         table.add_expired(index, expired_ns);
@@ -127,7 +128,7 @@ impl Registry {
         let clock_ns = thread_cpu_nanos(entry.facts.tid).unwrap_or(known_ns);
         let since_ns = match cause {
             Gap::NoTimer => clock_ns,
-            Gap::SignalBlocked | Gap::HandlerReplaced | Gap::NotChosen => {
+            Gap::SignalBlocked | Gap::HandlerReplaced | Gap::NotChosen | Gap::SignalQuota => {
                 let unfinished_ns = entry.unfinished_at(clock_ns, self.shared, slot).max(0);
                 clock_ns.saturating_sub(unfinished_ns.cast_unsigned())
             }

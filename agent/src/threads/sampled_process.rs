@@ -190,6 +190,7 @@ impl Timers for SampledProcess {
 
     fn rotate(&self) {
         self.registry.rotate();
+        self.registry.correct_events();
     }
 
     fn period_ns(&self, index: u8) -> u64 {

@@ -9,9 +9,10 @@ use sampler_thread::process::{ThreadFacts, ThreadKind};
 use super::discovery::Discovery;
 use super::periods::Periods;
 use super::remainder::Remainder;
+use super::source::Source;
 use crate::arena::{Shared, ThreadSlot};
+use crate::perf_event::PerfEvent;
 use crate::rings::RingMemory;
-use crate::timer::Timer;
 
 /// A Java thread as the VM describes it.
 #[derive(Debug, Clone)]
@@ -29,7 +30,13 @@ pub struct JavaThread {
 /// A thread that is or was profiled, until the sampler retires it.
 pub(super) struct Entry {
     pub(super) facts: ThreadFacts,
-    pub(super) timer: Option<Timer>,
+    pub(super) timer: Option<Source>,
+    /// Former perf events of the thread, of which a signal may be on its way.
+    pub(super) former: Vec<PerfEvent>,
+    /// Reading of the thread's clock when no signal of its former events was pending, in nanoseconds; 0 if not looked yet.
+    pub(super) former_settled_ns: u64,
+    /// Periods that had been claimed, and periods that the clock was ahead, at the last correction of a perf event.
+    pub(super) corrected_at: (u64, i64),
     /// Rotation round in which the thread got its timer, or lost it.
     pub(super) timer_since: u64,
     /// CPU time that samples have claimed under former timers.
@@ -43,6 +50,22 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// Ends the thread's timer. A perf event is closed later, because its signals carry nothing but the descriptor.
+    pub(super) fn end_timer(&mut self) {
+        if let Some(Source::Event(event)) = self.timer.take() {
+            event.silence();
+            self.former.push(event);
+            self.former_settled_ns = 0;
+        }
+    }
+
+    /// Closes the thread's perf events, those that have ended included: it runs no more code of the program, or the signal
+    /// is not blocked on the calling thread, which is this one.
+    pub(super) fn close_timer(&mut self) {
+        self.timer = None;
+        self.former.clear();
+    }
+
     /// CPU time that samples have claimed, those that were lost with a request included.
     pub(super) fn expired_ns(&self, shared: &Shared, slot: &ThreadSlot) -> u64 {
         let current = slot.grid.periods().saturating_mul(shared.period_ns(slot.grid.key().period()));
@@ -104,11 +127,16 @@ pub(super) struct Table {
     pub(super) changes: u64,
     /// Timers replaced by one with another period.
     pub(super) replaced: u64,
+    /// Perf events of threads that have ended for the VM while they blocked the signal.
+    pub(super) parked: Vec<(i32, PerfEvent)>,
+    /// Signals that the kernel had refused at the last round.
+    pub(super) refused: u64,
     pub(super) stopped: bool,
     /// True once the kernel has refused a timer; threads then share the granted ones.
     pub(super) lacks_timers: bool,
     pub(super) has_warned: bool,
     pub(super) has_warned_of_blocked: bool,
+    pub(super) has_warned_of_refused: bool,
 }
 
 /// Listings that show a thread after it has detached from the VM, from which on it is a native one; most end at once.

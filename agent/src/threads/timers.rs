@@ -11,7 +11,6 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use sampler_thread::account::clock::thread_cpu_nanos;
 use sampler_thread::period::aim::Aim;
@@ -19,8 +18,10 @@ use sampler_thread::process::Gap;
 
 use super::registry::Registry;
 use super::remainder::SOONEST_NS;
+use super::source::Source;
 use super::table::Table;
 use crate::arena::ThreadSlot;
+use crate::perf_event::PerfEvent;
 use crate::signal::grid::Key;
 use crate::timer::Timer;
 
@@ -28,6 +29,19 @@ use crate::timer::Timer;
 const REPLACED_AT_ONCE: usize = 256;
 
 impl Registry {
+    /// Makes the source of a thread's signals, which carry this key; it does not run.
+    ///
+    /// # Errors
+    /// `EAGAIN` when a limit or the agent's share of it is used up, another one when the thread has ended.
+    pub(super) fn create(&self, tid: i32, slot: &'static ThreadSlot, key: Key) -> io::Result<Source> {
+        let Some(table) = self.shared.descriptors else {
+            return Timer::create(tid, self.signal, slot.signal_value(key)).map(Source::Timer);
+        };
+        let slot: *const ThreadSlot = slot;
+        let (index, _) = self.shared.slot_at(slot.cast()).ok_or(io::ErrorKind::NotFound)?;
+        PerfEvent::create(tid, self.signal, table, index, key).map(Source::Event)
+    }
+
     /// Makes `key` the slot's current timer; returns the CPU time that was claimed under the one before, in nanoseconds.
     pub(super) fn switch(&self, table: &mut Table, slot: &ThreadSlot, key: Key) -> u64 {
         let before = slot.grid.key().period();
@@ -43,8 +57,8 @@ impl Registry {
         tid: i32,
         slot: &'static ThreadSlot,
         unfinished: impl Fn(u64) -> i64,
-    ) -> io::Result<(Timer, u64)> {
-        let timer = Timer::create(tid, self.signal, slot.signal_value(slot.grid.key()))?;
+    ) -> io::Result<(Source, u64)> {
+        let timer = self.create(tid, slot, slot.grid.key())?;
         slot.timer.store(timer.number(), Ordering::Relaxed);
         let armed_ns = self.start(&timer, tid, slot, unfinished)?;
         Ok((timer, armed_ns))
@@ -52,7 +66,7 @@ impl Registry {
 
     fn start(
         &self,
-        timer: &Timer,
+        timer: &Source,
         tid: i32,
         slot: &ThreadSlot,
         unfinished: impl Fn(u64) -> i64,
@@ -61,9 +75,10 @@ impl Registry {
         let armed_ns = thread_cpu_nanos(tid)?;
         let unfinished_ns = unfinished(armed_ns).max(0).cast_unsigned();
         slot.grid.begin(unfinished_ns.checked_div(period_ns).unwrap_or(0));
+        slot.drift.want(0);
         let early_ns = unfinished_ns.checked_rem(period_ns).unwrap_or(0);
         let first_ns = (period_ns - early_ns).max(SOONEST_NS);
-        timer.start(Duration::from_nanos(first_ns), Duration::from_nanos(period_ns))?;
+        timer.start(first_ns, period_ns)?;
         Ok(armed_ns)
     }
 
@@ -101,6 +116,10 @@ impl Registry {
         if before.period() == target || entry.facts.ended_ns.is_some() {
             return false;
         }
+        if !entry.former.is_empty() {
+            // A descriptor or two for a thread.
+            return false;
+        }
         let key = before.next(target);
         if entry.timer.is_none() {
             // Nothing runs; the next timer will have the new period.
@@ -109,7 +128,7 @@ impl Registry {
             return false;
         }
         let tid = entry.facts.tid;
-        let timer = match Timer::create(tid, self.signal, slot.signal_value(key)) {
+        let timer = match self.create(tid, slot, key) {
             Ok(timer) => timer,
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
                 // The kernel grants no further timer: the thread gives up its own, and waits for another one if another
@@ -122,14 +141,17 @@ impl Registry {
             }
             Err(_) => return false,
         };
-        entry.timer = None;
+        entry.end_timer();
         slot.timer.store(timer.number(), Ordering::Relaxed);
         let expired_ns = self.switch(table, slot, key);
         table.add_expired(index, expired_ns);
         let Some(entry) = table.entry_mut(index) else { return false };
         let unfinished = |clock_ns| entry.unfinished_at(clock_ns, self.shared, slot);
-        if self.start(&timer, tid, slot, unfinished).is_ok() {
-            entry.timer = Some(timer);
+        let is_started = self.start(&timer, tid, slot, unfinished).is_ok();
+        entry.timer = Some(timer);
+        entry.begin_corrections();
+        if !is_started {
+            entry.end_timer();
         }
         table.replaced += 1;
         true

@@ -22,6 +22,7 @@ pub fn shared(
     Shared {
         slots,
         pool: SnapshotPool::new(region, plan).expect("a valid plan"),
+        descriptors: None,
         ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
         periods: std::array::from_fn(|number| AtomicU64::new(period_ns(number as u64))),
         // Every signal is a sample.

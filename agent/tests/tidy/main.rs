@@ -46,6 +46,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "queue/src/thread_queue.rs",
     "stackwalk/src/live_memory.rs",
     "agent/src/lib.rs",
+    "agent/src/perf_event.rs",
     "agent/src/timer.rs",
     "agent/src/arena.rs",
     "agent/src/rings.rs",
@@ -87,7 +88,9 @@ const HANDLER_IMPORTS: &[&str] = &[
 /// Files that run in signal handlers: the same bans apply.
 const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/expiration.rs",
+    "agent/src/signal/descriptors.rs",
     "agent/src/signal/draw.rs",
+    "agent/src/signal/drift.rs",
     "agent/src/signal/grid.rs",
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/cpu/aarch64.rs",

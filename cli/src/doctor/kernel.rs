@@ -1,7 +1,7 @@
-//! Checks of the kernel: timers, pending signals, seccomp and reading memory.
+//! Checks of the kernel: timers, perf events, pending signals, seccomp and reading memory.
 
 use std::fs;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::{SigEvent, SigSet, SigevNotify, Signal};
@@ -11,6 +11,8 @@ use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::time::{ClockId, clock_getres, clock_gettime};
 use nix::unistd::Pid;
+use perf_event::Builder;
+use perf_event::events::Software;
 use profile::quantity;
 
 use super::Finding;
@@ -26,7 +28,14 @@ const ENOUGH_TIMERS: u64 = 1_000;
 
 pub(super) fn examine() -> Vec<Finding> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    vec![tick(), pending_signals(&status), time_stamps(), seccomp(&status), reading_memory()]
+    vec![
+        tick(),
+        perf_events(&status),
+        pending_signals(&status),
+        time_stamps(),
+        seccomp(&status),
+        reading_memory(),
+    ]
 }
 
 /// Measures the shortest period of a timer on a thread's CPU clock.
@@ -107,6 +116,42 @@ fn configured_hz() -> Option<u64> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let config = fs::read_to_string(format!("/boot/config-{}", release.trim())).ok()?;
     config.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")).and_then(|hz| hz.parse().ok())
+}
+
+/// Capabilities that allow perf events of every kind, by number (linux/capability.h).
+const PERF_CAPABILITIES: [(u32, &str); 2] = [(38, "CAP_PERFMON"), (21, "CAP_SYS_ADMIN")];
+
+/// Tries a perf event of this thread that counts in the kernel as well, as `clock=perf` needs it.
+fn perf_events(status: &str) -> Finding {
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    let paranoid = paranoid.as_deref().map_or("unknown", str::trim);
+    let held = held_capability(status).map_or(String::new(), |name| format!(", {name}"));
+    let setting = format!("kernel.perf_event_paranoid={paranoid}{held}");
+    let mut event = Builder::new().kind(Software::CPU_CLOCK);
+    event.include_kernel();
+    let tried = event.build();
+    perf_finding(tried.err(), &setting)
+}
+
+fn perf_finding(error: Option<io::Error>, setting: &str) -> Finding {
+    const SUBJECT: &str = "perf events";
+    match error {
+        None => Finding::ok(SUBJECT, format!("clock=perf may be used ({setting})")),
+        // Nothing else needs them.
+        Some(error) => Finding::ok(
+            SUBJECT,
+            format!(
+                "clock=perf cannot be used: {error} ({setting}); it needs kernel.perf_event_paranoid=1 or CAP_PERFMON, and in \
+                 a container a seccomp profile that allows perf_event_open"
+            ),
+        ),
+    }
+}
+
+/// Returns the capability by which this process may use perf events.
+fn held_capability(status: &str) -> Option<&'static str> {
+    let held = u64::from_str_radix(field(status, "CapEff")?, 16).ok()?;
+    PERF_CAPABILITIES.into_iter().find(|(number, _)| held >> number & 1 != 0).map(|(_, name)| name)
 }
 
 /// Checks `RLIMIT_SIGPENDING`: each timer reserves one queued signal of the user's limit.
@@ -199,6 +244,20 @@ fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn perf_events_are_tried() {
+        let refused = perf_finding(
+            Some(io::Error::from_raw_os_error(nix::libc::EACCES)),
+            "kernel.perf_event_paranoid=2",
+        );
+        assert!(refused.found.contains("cannot be used: Permission denied"), "{}", refused.found);
+        assert!(perf_finding(None, "x").found.contains("may be used (x)"));
+        let status = |mask: u64| format!("CapEff:\t{mask:016x}\n");
+        assert_eq!(held_capability(&status(1 << 38)), Some("CAP_PERFMON"));
+        assert_eq!(held_capability(&status(1 << 21 | 1)), Some("CAP_SYS_ADMIN"));
+        assert_eq!(held_capability(&status(1)), None);
+    }
 
     #[test]
     fn a_measured_tick_near_the_reported_one_is_that() {

@@ -107,7 +107,7 @@ impl Account {
         self.abandoned_ns = self.facts.expired_ns.saturating_sub(counted);
     }
 
-    /// Corrects a clock that could not be read at the end: expirations prove the CPU time they stand for.
+    /// Corrects a clock that is behind, or could not be read at the end: expirations prove the CPU time they stand for.
     pub fn settle(&mut self, counters: &LostCounters) {
         let lost: u64 = self.lost(counters).iter().map(|lost| lost.ns).sum();
         let proven = self.sampled_ns.saturating_add(lost);

@@ -77,7 +77,7 @@ impl ActiveHooks {
         FACTORS.get(self.retunes % FACTORS.len()).map(|factor| Aim {
             interval_ns: shortest.interval_ns.saturating_mul(*factor),
             period_ns: shortest.period_ns.saturating_mul(*factor),
-            ..shortest
+            tick_ns: shortest.tick_ns.saturating_mul(if shortest.is_exact() { *factor } else { 1 }),
         })
     }
 

@@ -5,6 +5,8 @@
 //! Approach: timers expire at every tick that finds their thread running, whatever the interval is, and the handler draws
 //! which of these signals become samples. A timer's period is a fraction of the tick, so that a thread that has run for
 //! only a part of a tick since its last signal is not passed over.
+//! Perf events expire at any time, so their period is the interval, changed by a factor that is drawn for each profile: no
+//! program is in phase with it ([`Clock::Events`]).
 
 use crate::account::clock;
 
@@ -16,14 +18,44 @@ pub const PERIODS_PER_TICK: u64 = 8;
 /// The tick where the kernel does not report it: 250 a second.
 const USUAL_TICK_NS: u64 = 4_000_000;
 
+/// Shortest period of perf events, in nanoseconds: a signal takes some 3 us.
+const SHORTEST_EVENT_NS: u64 = 100_000;
+
+/// The source of the signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Clock {
+    /// Timers on the threads' CPU clocks, which expire at the kernel's ticks.
+    #[default]
+    Ticks,
+    /// Perf events, which expire at any time.
+    Events {
+        /// Their period in millionths of the interval.
+        factor_ppm: u32,
+    },
+}
+
+impl Clock {
+    /// Returns the aim for an interval; `measured_ns` is the measured tick, 0 if it is unknown.
+    pub fn aim(self, interval_ns: u64, measured_ns: u64) -> Aim {
+        match self {
+            Self::Ticks => Aim::new(interval_ns, measured_ns),
+            Self::Events { factor_ppm } => {
+                let period_ns = u128::from(interval_ns) * u128::from(factor_ppm) / 1_000_000;
+                let period_ns = u64::try_from(period_ns).unwrap_or(u64::MAX).max(SHORTEST_EVENT_NS);
+                Aim { interval_ns, tick_ns: period_ns, period_ns }
+            }
+        }
+    }
+}
+
 /// Interval, tick and timer period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Aim {
     /// Wanted CPU time between two samples, in nanoseconds.
     pub interval_ns: u64,
-    /// The kernel's tick, in nanoseconds.
+    /// CPU time between two signals of a thread that runs, in nanoseconds: the kernel's tick, or the period of perf events.
     pub tick_ns: u64,
-    /// Period of the timers, in nanoseconds.
+    /// Period of the timers or perf events, in nanoseconds.
     pub period_ns: u64,
 }
 
@@ -49,7 +81,15 @@ impl Aim {
     /// Returns the mean CPU time between two samples of a thread, in nanoseconds; 0 if every signal is a sample, because
     /// the interval is not longer than the tick. A difference below 5 % counts as none.
     pub fn distance_ns(&self) -> u64 {
+        if self.is_exact() {
+            return 0;
+        }
         if self.interval_ns > self.tick_ns / 20 * 21 { self.interval_ns } else { 0 }
+    }
+
+    /// Returns whether signals come at the ends of periods, without waiting for a tick.
+    pub fn is_exact(&self) -> bool {
+        self.tick_ns == self.period_ns
     }
 
     /// Returns the periods that begin in a tick beyond the first.
@@ -71,6 +111,18 @@ mod tests {
         for interval_ns in [1_000_000, 4_000_000, 4_100_000] {
             assert_eq!(Aim { interval_ns, ..aim }.distance_ns(), 0, "every tick is a sample");
         }
+    }
+
+    #[test]
+    fn the_period_of_events_follows_the_interval() {
+        let aim = Clock::Events { factor_ppm: 980_000 }.aim(1_000_000, 4_000_000);
+        assert_eq!(
+            (aim.tick_ns, aim.period_ns, aim.distance_ns(), aim.is_exact()),
+            (980_000, 980_000, 0, true)
+        );
+        let shortest = Clock::Events { factor_ppm: 980_000 }.aim(10_000, 0);
+        assert_eq!(shortest.period_ns, SHORTEST_EVENT_NS);
+        assert!(!Clock::Ticks.aim(1_000_000, 4_000_000).is_exact());
     }
 
     #[test]

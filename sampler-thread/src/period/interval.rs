@@ -7,6 +7,7 @@
 //! Invariant: without rate and budget the period never changes.
 //! Source: JDK 25.0.3, `jfrCPUTimeThreadSampler.cpp` (period = processors / rate).
 
+use crate::period::aim::{Aim, Clock};
 use crate::period::budget::{Bounds, Budget, Spent};
 
 /// Longest period of a budget, in nanoseconds: code that runs for some seconds still gets samples.
@@ -23,6 +24,8 @@ pub struct Tuning {
     pub rate: Option<u64>,
     /// Most CPU time of the profiler, in millionths of the CPU time of the process.
     pub budget_ppm: Option<u64>,
+    /// The source of the signals.
+    pub clock: Clock,
 }
 
 /// Returns the number of processors the process may use.
@@ -59,6 +62,11 @@ impl Tuner {
     /// Replaces the tick by the measured one.
     pub fn set_tick(&mut self, tick_ns: u64) {
         self.tick_ns = tick_ns;
+    }
+
+    /// Returns the aim for an interval; `tick_ns` is the measured tick, 0 if it is unknown.
+    pub fn aim(&self, interval_ns: u64, tick_ns: u64) -> Aim {
+        self.tuning.clock.aim(interval_ns, tick_ns)
     }
 
     /// Returns whether the number of processors matters.
@@ -132,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_the_shortest_period_of_a_budget() {
-        let tuning = Tuning { interval_ns: 4_000_000, rate: Some(500), budget_ppm: Some(10_000) };
+        let tuning =
+            Tuning { interval_ns: 4_000_000, rate: Some(500), budget_ppm: Some(10_000), ..Tuning::default() };
         let mut tuner = Tuner::new(tuning, 0, 2, Spent::default());
         assert_eq!(tuner.after_round(4, Spent::default()), None, "the start is left out");
         let mut now = Spent::default();

@@ -9,6 +9,8 @@
 use std::time::Duration;
 
 use crate::account::clock;
+use crate::period::aim::Clock;
+use crate::period::interval::Tuning;
 use crate::process::Timers;
 
 /// CPU time for measuring the tick, in nanoseconds: two ticks at 250 Hz.
@@ -25,6 +27,8 @@ pub(crate) struct Tick {
     interval_ns: u64,
     /// CPU time left for measuring, in nanoseconds.
     left_ns: u64,
+    /// False for perf events, which do not wait for ticks.
+    is_waited_for: bool,
     /// What the samples tell; `None` once the tick is known or has to be measured.
     times: Option<Times>,
     /// Rounds in which samples have not confirmed the tick.
@@ -32,18 +36,25 @@ pub(crate) struct Tick {
 }
 
 impl Tick {
-    /// Measures the tick at the start only if the kernel reports none.
-    pub(crate) fn at_start(timers: &impl Timers, interval_ns: u64) -> Self {
-        let times = Times::new(clock::kernel_tick_nanos());
-        let mut tick = Self { ns: 0, interval_ns, left_ns: MEASURING_NS, times, rounds: 0 };
+    /// Measures the tick at the start only if the kernel reports none, and never for perf events, which do not wait for it.
+    pub(crate) fn at_start(timers: &impl Timers, tuning: &Tuning) -> Self {
+        let is_waited_for = tuning.clock == Clock::Ticks;
+        let times = Times::new(clock::kernel_tick_nanos()).filter(|_| is_waited_for);
+        let left_ns = if is_waited_for { MEASURING_NS } else { 0 };
+        let interval_ns = tuning.interval_ns;
+        let mut tick = Self { ns: 0, interval_ns, left_ns, is_waited_for, times, rounds: 0 };
         if tick.times.is_none() {
             tick.measure(timers);
         }
         tick
     }
 
-    /// Returns the tick in nanoseconds: the known one, else what the kernel reports, 0 if it reports none.
+    /// Returns the tick in nanoseconds: the known one, else what the kernel reports; 0 if it reports none, or if nothing waits
+    /// for it.
     pub(crate) fn likely_ns(&self) -> u64 {
+        if !self.is_waited_for {
+            return 0;
+        }
         if self.ns == 0 { clock::kernel_tick_nanos() } else { self.ns }
     }
 

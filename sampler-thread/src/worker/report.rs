@@ -31,6 +31,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if self.has_failed {
                 account.abandon(counters);
             }
+            // Perf events may be a little ahead of the clock until they are corrected.
+            account.settle(counters);
             add_lost(&mut lost, &account.lost(counters));
             before_timer_ns += account.facts.before_timer_ns;
             if account.take_due(whole) {

@@ -9,7 +9,6 @@ use stackwalk::Memory;
 
 use super::Worker;
 use crate::account::clock;
-use crate::period::aim::Aim;
 use crate::period::budget::{Budget, Spent};
 use crate::period::interval;
 use crate::process::{Process, TimerCounts};
@@ -34,7 +33,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.tuner.after_round(processors, spent);
         let period_ns = self.tuner.period_ns();
         let entries = self.intake.with_state(|_, state| state.queue_sizes.smallest()) as u64;
-        let aim = Aim::new(period_ns, self.tick.ns);
+        let aim = self.tuner.aim(period_ns, self.tick.ns);
         // Two samples of a thread are at least a tick and half an interval apart.
         let queue_ns = (period_ns / 2).max(aim.tick_ns).saturating_mul(entries);
         self.pace.set_queue_time(Duration::from_nanos(queue_ns));
@@ -51,7 +50,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
     fn spent(&self) -> Spent {
         let delivered = self.stats.requests.saturating_mul(DELIVERY_NS);
         let process_ns = clock::process_cpu_nanos();
-        let aim = Aim::new(self.tuner.period_ns(), self.tick.ns);
+        let aim = self.tuner.aim(self.tuner.period_ns(), self.tick.ns);
         // A thread that runs gets a signal at each tick, whatever the interval is.
         let passed_over = match aim.distance_ns() {
             0 => 0,

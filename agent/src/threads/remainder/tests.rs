@@ -153,3 +153,33 @@ fn a_new_thread_takes_no_more_than_there_is() {
     // The mean age is 5.4 ms, cut to whole ticks.
     assert!((sum_ns / 10_000).abs_diff(7_400_000) < 300_000, "{}", sum_ns / 10_000);
 }
+
+/// Perf events expire at the ends of periods: threads of all lengths are shown with their share, and as much is claimed as was
+/// burnt.
+#[test]
+fn exact_periods_show_threads_of_all_lengths() {
+    const LENGTHS_NS: [u64; 5] = [42_000, 84_000, 168_000, 336_000, 5_000_000];
+    const THREADS: u64 = 100_000;
+    let aim = Aim { interval_ns: 1_000_000, tick_ns: 1_000_000, period_ns: 1_000_000 };
+    let mut remainder = Remainder::default();
+    let mut claimed_ns = [0; LENGTHS_NS.len()];
+    for index in 0..THREADS {
+        let place = remainder.number() as usize % LENGTHS_NS.len();
+        let Beginning { carried_ns, left_ns, uncounted, .. } = remainder.beginning(&aim);
+        assert_eq!((left_ns, uncounted), (0, 0), "thread {index}");
+        remainder.remove(carried_ns);
+        let known_ns = carried_ns + LENGTHS_NS[place];
+        let claims = known_ns / aim.period_ns;
+        claimed_ns[place] += claims * aim.period_ns;
+        remainder.add(known_ns % aim.period_ns);
+    }
+    assert!(remainder.ns < 40 * aim.period_ns, "{}", remainder.ns);
+    let threads = THREADS / LENGTHS_NS.len() as u64;
+    for (claimed_ns, length_ns) in claimed_ns.into_iter().zip(LENGTHS_NS) {
+        let burnt_ns = threads * length_ns;
+        // 840 samples of the shortest, of independent threads, and a number of threads that varies by 1 %.
+        let tolerance = if length_ns < 100_000 { 0.15 } else { 0.08 };
+        let ratio = claimed_ns as f64 / burnt_ns as f64;
+        assert!((ratio - 1.0).abs() < tolerance, "{length_ns} ns: {ratio}");
+    }
+}

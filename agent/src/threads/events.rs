@@ -1,0 +1,144 @@
+//! Perf events against the clocks of their threads, and descriptors that can be closed.
+//!
+//! Problem: the time of an event differs from its thread's CPU clock ([`Drift`](crate::signal::drift)), signals that the
+//! kernel cannot queue are missing, and a signal on its way carries nothing but the descriptor of its event.
+//! Approach: in each round, the clocks of threads that were sampled since the last one are compared with the claimed periods.
+//! What the clock is ahead in two rounds in a row is added to the next samples, what it is behind is left out. If the kernel
+//! has refused signals, the threads with missing ones get new events, and their time since the last sample is lost
+//! (`signal_quota`).
+//! A descriptor is closed, and may be used again, only when no signal of its event can come: the kernel delivers the signals
+//! of a thread in order, so none comes after the first claim under the next event, and none once no signal is pending and the
+//! thread has slept or run on since; a thread that has vanished takes none; and one that ends its event itself has taken all
+//! before it closes the descriptor, unless it blocks the signal.
+//! Invariant: clock since the event was armed + carried = claimed + without event + unfinished, as with timers.
+//! Sources: Linux 6.18 `kernel/signal.c` (`collect_signal`), `fs/fcntl.c` (`fasync_remove_entry`).
+
+use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::process::Gap;
+
+use super::registry::{Registry, pass_on};
+use super::source::Source;
+use super::table::{Entry, Table};
+use crate::kernel_threads::SignalState;
+use crate::signal::{self, io_signal};
+
+/// Periods that the clock of a thread must be ahead for its signals to count as missing after the kernel has refused some.
+const MISSING: i64 = 3;
+/// CPU time in which a thread gets from the delivery of a signal to the first instructions of the handler, by far, in
+/// nanoseconds.
+const RUN_ON_NS: u64 = 1_000_000;
+/// Threads whose former descriptors are looked at in a round; each costs the reading of a file.
+const LOOKED_AT: usize = 64;
+
+impl Registry {
+    /// Corrects the events of all threads that were sampled since the last round.
+    pub(super) fn correct_events(&self) {
+        if self.shared.descriptors.is_none() {
+            return;
+        }
+        self.close_former();
+        let mut table = self.table.lock();
+        let refused = io_signal::refused();
+        let were_refused = std::mem::replace(&mut table.refused, refused) != refused;
+        for index in 0..table.entries.len() {
+            pass_on(&mut table, index);
+            if table.stopped {
+                return;
+            }
+            self.correct(&mut table, index as u32, were_refused);
+        }
+    }
+
+    /// Closes descriptors of former events of which no signal can come.
+    fn close_former(&self) {
+        let threads: Vec<(u32, u32, i32, usize)> = {
+            let mut table = self.table.lock();
+            let mut threads = Vec::new();
+            for index in 0..table.entries.len() {
+                pass_on(&mut table, index);
+                let entry = table.entry(index as u32);
+                let entry = entry.filter(|entry| !entry.former.is_empty() && threads.len() < LOOKED_AT);
+                threads
+                    .extend(entry.map(|entry| {
+                        (entry.facts.slot, entry.facts.id, entry.facts.tid, entry.former.len())
+                    }));
+            }
+            threads
+        };
+        // Without the lock: a file for each thread.
+        for (index, id, tid, former) in threads {
+            let Some(state) = SignalState::of(tid, self.signal).filter(|state| !state.is_pending) else {
+                continue;
+            };
+            let Ok(clock_ns) = thread_cpu_nanos(tid) else { continue };
+            let mut table = self.table.lock();
+            // An event that has ended meanwhile is looked at in the next round.
+            let is_same = |entry: &&mut Entry| entry.facts.id == id && entry.former.len() == former;
+            let Some(entry) = table.entry_mut(index).filter(is_same) else { continue };
+            match entry.former_settled_ns {
+                0 => entry.former_settled_ns = clock_ns.max(1),
+                settled_ns if state.is_asleep || clock_ns > settled_ns.saturating_add(RUN_ON_NS) => {
+                    entry.former.clear();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn correct(&self, table: &mut Table, index: u32, were_refused: bool) {
+        let Some(slot) = self.slot(index) else { return };
+        let Some(entry) = table.entry_mut(index) else { return };
+        let (key, periods) = (slot.grid.key(), slot.grid.periods());
+        let is_running = entry.facts.ended_ns.is_none() && matches!(entry.timer, Some(Source::Event(_)));
+        let (claimed, ahead_before) = entry.corrected_at;
+        if !is_running || periods == claimed && !were_refused {
+            return;
+        }
+        if periods > 0 {
+            // A sample under the present key came after all signals of former events.
+            entry.former.clear();
+        }
+        let Ok(clock_ns) = thread_cpu_nanos(entry.facts.tid) else { return };
+        let period_ns = self.shared.period_ns(key.period()).max(1).cast_signed();
+        let ahead = entry.unfinished_at(clock_ns, self.shared, slot).div_euclid(period_ns);
+        if were_refused && ahead >= MISSING {
+            self.signals_refused(table, index);
+            return;
+        }
+        entry.corrected_at = (periods, ahead);
+        // Signals may wait while a thread is in the kernel.
+        let wanted = if ahead > 0 { ahead.min(ahead_before.max(0)) } else { ahead };
+        slot.drift.want(wanted);
+    }
+
+    /// Gives a thread another event, because the kernel has not queued its signals; its time since the last sample is lost.
+    pub(super) fn signals_refused(&self, table: &mut Table, index: u32) {
+        if !std::mem::replace(&mut table.has_warned_of_refused, true) {
+            tracing::warn!(
+                "the kernel cannot queue signals, because the user's pending signals are used up: the CPU time of missing \
+                 samples is reported as lost.signal_quota; raise `ulimit -i`"
+            );
+        }
+        self.take_timer(table, index, Gap::SignalQuota);
+        self.give_timer(table, index);
+    }
+
+    /// Ends the events of the calling thread, which ends as far as the VM is concerned.
+    pub(super) fn close_own_events(&self, table: &mut Table, index: u32) {
+        let Some(entry) = table.entry_mut(index) else { return };
+        if self.shared.descriptors.is_some() && signal::is_blocked(self.signal) {
+            // Signals may come when the thread unblocks them.
+            entry.end_timer();
+            let tid = entry.facts.tid;
+            let former = std::mem::take(&mut entry.former);
+            table.parked.extend(former.into_iter().map(|event| (tid, event)));
+        }
+    }
+}
+
+impl Entry {
+    /// Begins the corrections of an event that is about to be started.
+    pub(super) fn begin_corrections(&mut self) {
+        self.corrected_at = (0, 0);
+    }
+}
