@@ -56,25 +56,11 @@ impl Bytes {
     fn entries(&mut self, entries: &Entries) {
         self.column("dictionary: strings", entries, |entries| entries.string.clear());
         self.column("dictionary: methods", entries, |entries| {
-            let Entries { string, first_frame, frame_kind, frame_method, frame_bci, frame_line, .. } =
-                entries.clone();
-            let Entries { frame_symbol, frame_library, first_node, node_parent, node_frame, .. } =
-                entries.clone();
-            *entries = Entries {
-                first_string: entries.first_string,
-                string,
-                first_frame,
-                frame_kind,
-                frame_method,
-                frame_bci,
-                frame_line,
-                frame_symbol,
-                frame_library,
-                first_node,
-                node_parent,
-                node_frame,
-                ..Entries::default()
-            };
+            entries.method_class.clear();
+            entries.method_name.clear();
+            entries.method_signature.clear();
+            entries.method_source.clear();
+            entries.method_modifiers.clear();
         });
         self.column("dictionary: frames", entries, |entries| {
             entries.frame_kind.clear();
@@ -87,6 +73,10 @@ impl Bytes {
         self.column("dictionary: nodes", entries, |entries| {
             entries.node_parent.clear();
             entries.node_frame.clear();
+        });
+        self.column("dictionary: ids of stacks", entries, |entries| {
+            entries.stack_node.clear();
+            entries.stack_id.clear();
         });
         *self.by_column.entry("(new nodes)").or_default() += entries.node_frame.len();
     }

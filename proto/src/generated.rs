@@ -153,6 +153,12 @@ pub struct Entries {
     /// frame; of a root, the stop reason as a string: "end_of_stack" or another name
     #[prost(uint32, repeated, tag = "17")]
     pub node_frame: ::prost::alloc::vec::Vec<u32>,
+    /// node of this or an earlier message that samples refer to; a pair may be repeated
+    #[prost(uint32, repeated, tag = "19")]
+    pub stack_node: ::prost::alloc::vec::Vec<u32>,
+    /// id of that stack by its content, the same in every session
+    #[prost(fixed64, repeated, tag = "20")]
+    pub stack_id: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Thread {

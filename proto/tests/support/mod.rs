@@ -25,6 +25,7 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("lifetime", Body::Statistics(lifetime())),
         ("sampling", Body::Statistics(sampling())),
         ("virtual_thread", Body::Dictionary(virtual_thread())),
+        ("dictionary_stacks", Body::Dictionary(dictionary_stacks())),
     ];
     (1u64..)
         .zip(bodies)
@@ -87,7 +88,15 @@ fn entries() -> Entries {
         first_node: 300,
         node_parent: vec![0, 1, 1, 299],
         node_frame: vec![6, 2, 3, 2],
+        ..Entries::default()
     }
+}
+
+/// With ids of stacks by content, which `dictionary` lacks, as older recordings do.
+fn dictionary_stacks() -> Dictionary {
+    let ids = vec![0x0123_4567_89ab_cdef, u64::MAX];
+    let entries = Entries { stack_node: vec![302, 303], stack_id: ids, ..entries() };
+    Dictionary { entries: Some(entries), ..Dictionary::default() }
 }
 
 fn virtual_thread() -> Dictionary {

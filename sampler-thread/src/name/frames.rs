@@ -14,7 +14,7 @@ use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
 use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy, Symbol};
 
-use crate::name::dictionaries::Dictionaries;
+use crate::name::dictionaries::{Dictionaries, Text};
 use crate::name::routines::Routines;
 use crate::name::shown::Shown;
 use crate::process::{ThreadFacts, ThreadKind};
@@ -50,7 +50,7 @@ pub struct FrameNames {
     methods: Map<Method, MethodId>,
     /// Ids of the names of methods. The VM frees a name with the last class that refers to it, so these are as uncertain as
     /// methods.
-    symbols: Map<Symbol, u32>,
+    symbols: Map<Symbol, Text>,
     /// Methods named for the current stack, with what keeps them alive.
     pub(super) unproven: Vec<(Method, Option<LoadedBy>)>,
     /// Time stamp of the current stack if its methods may have been unloaded since.
@@ -241,7 +241,7 @@ impl FrameNames {
             Some(id)
         };
         let [class, name, signature] = [id_of(names.class)?, id_of(names.name)?, id_of(names.signature)?];
-        let source_file = names.source_file.and_then(id_of).unwrap_or(0);
+        let source_file = names.source_file.and_then(id_of).unwrap_or_default();
         let strings = [class, name, signature, source_file];
         Some(dictionaries.method_of(strings, names.modifiers.into(), names.hidden))
     }

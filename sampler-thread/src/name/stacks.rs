@@ -178,7 +178,8 @@ impl StackNamer {
         // Entries are no frames of a profile.
         names.dictionaries.path(caller, ids.iter().rev().copied(), &mut nodes.of_frames);
         (nodes.walk, nodes.ticks, nodes.versions) = (walk.number, walk.ticks, versions);
-        nodes.of_frames.last().map_or(caller.id, |node| node.id).into()
+        let leaf = nodes.of_frames.last().copied().unwrap_or(caller);
+        names.dictionaries.sampled(leaf)
     }
 
     /// Fills `ids` with all but the `named` oldest frames; 0 for frames that are not part of a profile.

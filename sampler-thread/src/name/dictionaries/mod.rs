@@ -4,6 +4,8 @@
 //! differ from known ones in a few frames.
 //! Approach: strings, methods and frames get ids in the order of their first use. A stack is a node of a forest: a frame
 //! below its caller, below a root with the stop reason; a new stack takes as many nodes as it has new frames.
+//! A stack that is sampled has an id by its content as well, which is sent with its node: a hash of the texts and numbers of
+//! its frames and its stop reason, the same in every session (`design/wire-format.md`).
 //! Invariants: an entry is in the pending [`Dictionary`] or was sent before any sample that refers to it; an id is never
 //! used for two entries of a kind, even after the sent entries were forgotten.
 
@@ -16,7 +18,7 @@ use proto::v1::{Dictionary, FrameKind, Thread};
 use rustc_hash::FxHasher;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use nodes::Nodes;
+use nodes::{Nodes, hash_below};
 use pending::{FrameEntry, Pending};
 
 pub use nodes::Node;
@@ -38,11 +40,22 @@ pub fn reserved_stack(frame: &str, stop: &str) -> (Dictionary, u64) {
     pending.frame(1, FrameEntry::of_symbol(FrameKind::Marker, 1, 0));
     pending.node(1, 0, 2);
     pending.node(2, 1, 1);
+    let [frame, stop] = [frame, stop].map(|text| xxh3_64(text.as_bytes()));
+    let marker = frame_hash(FrameKind::Marker, 0, -1, 0, [frame, NO_TEXT]);
+    pending.stack(2, hash_below(hash_below(Node::NONE.hash(), stop), marker));
     (pending.take().unwrap_or_default(), 2)
 }
 
 /// First ids after those of [`reserved_stack`]: strings, methods, frames, nodes.
 const FIRST: [u32; 4] = [3, 1, 2, 3];
+
+/// Stacks whose ids by content are known to have been sent; the rest is sent again with its next sample.
+const SENT_STACKS: usize = 1 << 13;
+/// The hash of no text.
+const NO_TEXT: u64 = 0;
+
+/// The id of a string, and the hash of its text.
+pub(super) type Text = (u32, u64);
 
 /// Ids by a hash of the content.
 #[derive(Debug, Default)]
@@ -66,6 +79,35 @@ impl Ids {
 
     fn forgotten(&self) -> Self {
         Self { used: self.used, ..Self::default() }
+    }
+}
+
+/// Hashes of the contents of entries, by id.
+#[derive(Debug)]
+struct Hashes {
+    first: u32,
+    hashes: Vec<u64>,
+}
+
+impl Hashes {
+    fn from(first: u32) -> Self {
+        Self { first, hashes: Vec::new() }
+    }
+
+    /// Adds the hash of a new entry; ids are consecutive.
+    fn push(&mut self, hash: u64) {
+        self.hashes.push(hash);
+    }
+
+    /// Returns the hash of an entry; the id in place of it if the entry is unknown.
+    fn of(&self, id: u32) -> u64 {
+        let place = id.checked_sub(self.first).and_then(|place| self.hashes.get(place as usize));
+        place.copied().unwrap_or(id.into())
+    }
+
+    /// Forgets all entries; the next one has the id `first`.
+    fn forget(&mut self, first: u32) {
+        *self = Self::from(first);
     }
 }
 
@@ -93,6 +135,10 @@ pub struct Dictionaries {
     methods: Ids,
     frames: Ids,
     nodes: Nodes,
+    method_hashes: Hashes,
+    frame_hashes: Hashes,
+    /// Stacks whose ids by content were sent, each at the place of its number.
+    sent_stacks: Vec<u32>,
     pending: Pending,
     was_reset: bool,
     version: u64,
@@ -107,6 +153,9 @@ impl Default for Dictionaries {
             methods: from(methods),
             frames: from(frames),
             nodes: Nodes::from(nodes),
+            method_hashes: Hashes::from(methods),
+            frame_hashes: Hashes::from(frames),
+            sent_stacks: vec![0; SENT_STACKS],
             pending: Pending::default(),
             was_reset: false,
             version: 0,
@@ -117,18 +166,20 @@ impl Default for Dictionaries {
 impl Dictionaries {
     /// Returns the id of a string; 0 for the empty one.
     pub fn string(&mut self, text: &str) -> u64 {
-        self.string_id(text).into()
+        self.string_id(text).0.into()
     }
 
-    pub(super) fn string_id(&mut self, text: &str) -> u32 {
+    /// Returns the id of a string and the hash of its text.
+    pub(super) fn string_id(&mut self, text: &str) -> Text {
         if text.is_empty() {
-            return 0;
+            return (0, NO_TEXT);
         }
-        let (id, is_new) = self.strings.id(xxh3_64(text.as_bytes()));
+        let hash = xxh3_64(text.as_bytes());
+        let (id, is_new) = self.strings.id(hash);
         if is_new {
             self.pending.string(id, text);
         }
-        id
+        (id, hash)
     }
 
     /// Returns the id of a method.
@@ -138,21 +189,25 @@ impl Dictionaries {
         self.method_of(strings, text.modifiers, text.hidden)
     }
 
-    /// Returns the id of a method by the ids of its class, name, signature and source file, its access flags, and whether it
+    /// Returns the id of a method by its class, name, signature and source file, its access flags, and whether it
     /// is hidden.
-    pub(super) fn method_of(&mut self, strings: [u32; 4], modifiers: u32, hidden: bool) -> u64 {
+    pub(super) fn method_of(&mut self, strings: [Text; 4], modifiers: u32, hidden: bool) -> u64 {
         let modifiers = modifiers << 1 | u32::from(hidden);
-        let [a, b, c, d] = strings;
-        let (id, is_new) = self.methods.id(hash([a, b, c, d, modifiers]));
+        let [a, b, c, d] = strings.map(|(_, hash)| hash);
+        let hash = hash([a, b, c, d, modifiers.into()]);
+        let (id, is_new) = self.methods.id(hash);
         if is_new {
-            self.pending.method(id, strings, modifiers);
+            self.method_hashes.push(hash);
+            self.pending.method(id, strings.map(|(id, _)| id), modifiers);
         }
         id.into()
     }
 
     /// Returns the id of a frame of Java code.
     pub fn java_frame(&mut self, kind: FrameKind, method: u64, bci: i32, line: u32) -> u64 {
-        self.frame(FrameEntry { kind, method: narrow(method), bci, line, symbol: 0, library: 0 })
+        let method = narrow(method);
+        let hash = frame_hash(kind, self.method_hashes.of(method), bci, line, [NO_TEXT; 2]);
+        self.frame(FrameEntry { kind, method, bci, line, symbol: 0, library: 0 }, hash)
     }
 
     /// Returns the id of a frame that is named by a symbol.
@@ -162,15 +217,17 @@ impl Dictionaries {
 
     /// Returns the id of a frame that is named by a symbol of `library`.
     pub fn native_frame(&mut self, kind: FrameKind, symbol: &str, library: &str) -> u64 {
-        let (symbol, library) = (self.string_id(symbol), self.string_id(library));
-        self.frame(FrameEntry::of_symbol(kind, symbol, library))
+        let ((symbol, symbol_hash), (library, library_hash)) =
+            (self.string_id(symbol), self.string_id(library));
+        let frame = FrameEntry::of_symbol(kind, symbol, library);
+        let hash = frame_hash(kind, 0, frame.bci, frame.line, [symbol_hash, library_hash]);
+        self.frame(frame, hash)
     }
 
-    fn frame(&mut self, frame: FrameEntry) -> u64 {
-        let FrameEntry { kind, method, bci, line, symbol, library } = frame;
-        let (id, is_new) =
-            self.frames.id(hash([kind as u32, method, bci.cast_unsigned(), line, symbol, library]));
+    fn frame(&mut self, frame: FrameEntry, hash: u64) -> u64 {
+        let (id, is_new) = self.frames.id(hash);
         if is_new {
+            self.frame_hashes.push(hash);
             self.pending.frame(id, frame);
         }
         id.into()
@@ -180,19 +237,34 @@ impl Dictionaries {
     pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
         let root = self.root(stop);
         let frames = frames.iter().rev().filter(|frame| **frame != 0);
-        frames.fold(root, |caller, &frame| self.child(caller, frame)).id.into()
+        let node = frames.fold(root, |caller, &frame| self.child(caller, frame));
+        self.sampled(node)
+    }
+
+    /// Returns the id of the stack with this node, which a sample refers to; its id by content is sent if it was not.
+    pub fn sampled(&mut self, node: Node) -> u64 {
+        let place = node.id as usize % SENT_STACKS;
+        if let Some(sent) = self.sent_stacks.get_mut(place).filter(|sent| **sent != node.id) {
+            *sent = node.id;
+            self.pending.stack(node.id, node.hash());
+        }
+        node.id.into()
     }
 
     /// Returns the node of a root with this stop reason.
     pub fn root(&mut self, stop: &str) -> Node {
-        let stop = self.string_id(stop);
-        self.child(Node::NONE, stop.into())
+        let (stop, hash) = self.string_id(stop);
+        let (node, is_new) = self.nodes.child(Node::NONE, hash);
+        if is_new {
+            self.pending.node(node.id, 0, stop);
+        }
+        node
     }
 
     /// Returns the node of a frame that was called by the frame of node `caller`.
     pub fn child(&mut self, caller: Node, frame: u64) -> Node {
         let frame = narrow(frame);
-        let (node, is_new) = self.nodes.child(caller, frame);
+        let (node, is_new) = self.nodes.child(caller, self.frame_hashes.of(frame));
         if is_new {
             self.pending.node(node.id, caller.id, frame);
         }
@@ -204,7 +276,8 @@ impl Dictionaries {
     pub fn path(&mut self, caller: Node, frames: impl Iterator<Item = u64> + Clone, path: &mut Vec<Node>) {
         let frames = frames.map(narrow);
         let begin = path.len();
-        self.nodes.begin_path(caller, frames.clone(), path);
+        let hash = |frame| if frame == 0 { 0 } else { self.frame_hashes.of(frame) };
+        self.nodes.begin_path(caller, frames.clone().map(hash), path);
         let mut caller = caller;
         for (place, frame) in path.iter_mut().skip(begin).zip(frames) {
             if frame != 0 {
@@ -244,6 +317,9 @@ impl Dictionaries {
         self.methods = self.methods.forgotten();
         self.frames = self.frames.forgotten();
         self.nodes.forget();
+        self.method_hashes.forget(self.methods.used + 1);
+        self.frame_hashes.forget(self.frames.used + 1);
+        self.sent_stacks.fill(0);
         self.was_reset = true;
         self.version += 1;
     }
@@ -264,7 +340,12 @@ fn narrow(wide: u64) -> u32 {
     u32::try_from(wide).unwrap_or(0)
 }
 
-fn hash<const N: usize>(content: [u32; N]) -> u64 {
+/// Returns the hash of a frame's content: of the hashes of its method or of its symbol and library, and its numbers.
+fn frame_hash(kind: FrameKind, method: u64, bci: i32, line: u32, [symbol, library]: [u64; 2]) -> u64 {
+    hash([kind as u64, method, bci.cast_unsigned().into(), line.into(), symbol, library])
+}
+
+fn hash<const N: usize>(content: [u64; N]) -> u64 {
     let mut hash = Xxh3::new();
     for word in content {
         hash.update(&word.to_le_bytes());
@@ -309,6 +390,54 @@ mod tests {
         assert!(dictionaries.take_pending().is_none());
     }
 
+    /// Two sessions that use the same stacks in another order, and one after its entries were forgotten.
+    #[test]
+    fn equal_stacks_have_equal_ids_by_content() {
+        let stacks: [(&[&str], &str); 4] = [
+            (&["a", "b", "c"], "end_of_stack"),
+            (&["b", "a", "c"], "end_of_stack"),
+            (&["a", "b", "c"], "copy_end"),
+            (&["b", "c"], "end_of_stack"),
+        ];
+        let sample = |dictionaries: &mut Dictionaries, place: usize| {
+            let (symbols, stop) = stacks[place];
+            let method = dictionaries.method(&method());
+            let mut frames: Vec<u64> = symbols
+                .iter()
+                .map(|symbol| dictionaries.native_frame(FrameKind::Native, symbol, "lib"))
+                .collect();
+            frames.push(dictionaries.java_frame(FrameKind::C2, method, 7, 12));
+            dictionaries.stack(&frames, stop)
+        };
+        // By place: the ids by content that were sent.
+        let run = |dictionaries: &mut Dictionaries, order: [usize; 4]| {
+            let numbers = order.map(|place| sample(dictionaries, place));
+            let sent = pending(dictionaries);
+            assert_eq!(
+                sent.stack_node,
+                numbers.map(|number| number as u32),
+                "each once, in the order of use"
+            );
+            let mut ids = [0; 4];
+            order.iter().zip(&sent.stack_id).for_each(|(place, id)| ids[*place] = *id);
+            ids
+        };
+        let (mut one, mut other) = (Dictionaries::default(), Dictionaries::default());
+        other.symbol_frame(FrameKind::Stub, "something else first");
+        let ids = run(&mut one, [0, 1, 2, 3]);
+        assert_eq!(std::collections::HashSet::from(ids).len(), 4, "different stacks: {ids:?}");
+        assert_eq!(run(&mut other, [3, 1, 0, 2]), ids);
+        sample(&mut one, 2);
+        assert!(one.take_pending().is_none(), "sent once");
+        one.forget();
+        assert_eq!(run(&mut one, [2, 0, 3, 1]), ids, "after everything was forgotten");
+        // Part of the wire format: other versions have the same.
+        let mut plain = Dictionaries::default();
+        let frame = plain.native_frame(FrameKind::Native, "f", "");
+        plain.stack(&[frame], "end_of_stack");
+        assert_eq!(pending(&mut plain).stack_id, [12_610_833_381_567_769_803]);
+    }
+
     #[test]
     fn a_stack_costs_what_is_new_in_it() {
         let mut dictionaries = Dictionaries::default();
@@ -324,7 +453,12 @@ mod tests {
         // A caller of known stacks is a stack already.
         assert_eq!(dictionaries.stack(&frames[2..], "end_of_stack"), deep - 1);
         assert_eq!(dictionaries.stack(&frames[1..], "end_of_stack"), deep);
-        assert!(dictionaries.take_pending().is_none());
+        let new = pending(&mut dictionaries);
+        assert_eq!(
+            (new.stack_node, new.node_frame.len()),
+            (vec![deep as u32 - 1], 0),
+            "only its id by content is new"
+        );
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The forest of stacks: ids by caller and frame.
 //!
+//! The hash of a node is made of the contents of its frames, so it is the same in every session; it identifies the stack for
+//! others as well.
+//!
 //! Problem: each new frame of each stack is looked up here, among up to a hundred thousand nodes in random order, so the
 //! time goes into waiting for memory.
 //! Approach: a node is found by a hash of all frames down from its root, which is computed without looking at memory, so
@@ -43,6 +46,7 @@ impl Node {
     /// The caller of roots.
     pub(super) const NONE: Self = Self { id: 0, hash: 0 };
 
+    /// The hash of its content; never 0.
     pub(super) fn hash(self) -> u64 {
         self.hash
     }
@@ -59,11 +63,11 @@ impl Nodes {
         *self = Self::from(self.used + 1);
     }
 
-    /// Appends nodes without ids for the frames of a path below `caller`; frames 0 repeat the node before.
+    /// Appends nodes without ids for the frames of a path below `caller`, by their hashes; 0 repeats the node before.
     ///
     /// The loads of their lines do not depend on each other, so the processor makes many at once. Lookups that follow
     /// would wait for each line in turn, because what is found decides on the next instructions.
-    pub(super) fn begin_path(&self, caller: Node, frames: impl Iterator<Item = u32>, path: &mut Vec<Node>) {
+    pub(super) fn begin_path(&self, caller: Node, frames: impl Iterator<Item = u64>, path: &mut Vec<Node>) {
         let mut hash = caller.hash;
         let mut loaded = 0;
         path.extend(frames.map(|frame| {
@@ -77,8 +81,8 @@ impl Nodes {
         std::hint::black_box(loaded);
     }
 
-    /// Returns the node of a frame below its caller, and whether it is new.
-    pub(super) fn child(&mut self, caller: Node, frame: u32) -> (Node, bool) {
+    /// Returns the node of a frame with this hash below its caller, and whether it is new.
+    pub(super) fn child(&mut self, caller: Node, frame: u64) -> (Node, bool) {
         self.with_hash(hash_below(caller.hash, frame))
     }
 
@@ -151,12 +155,12 @@ fn place(hash: u64, lines: usize) -> usize {
     usize::try_from(hash >> 32).unwrap_or(0) & (lines - 1)
 }
 
-/// Returns the hash of a frame below a caller with the hash `caller`; never 0.
-fn hash_below(caller: u64, frame: u32) -> u64 {
+/// Returns the hash of a frame with the hash `frame` below a caller with the hash `caller`; never 0.
+pub(super) fn hash_below(caller: u64, frame: u64) -> u64 {
     // Digits of pi; an odd factor, so that the low half of the product keeps every difference.
     const START: u64 = 0x243f_6a88_85a3_08d3;
     const FACTOR: u64 = 0x1319_8a2e_0370_7345;
-    let product = u128::from(caller.wrapping_add(START) ^ u64::from(frame)) * u128::from(FACTOR);
+    let product = u128::from(caller.wrapping_add(START) ^ frame) * u128::from(FACTOR);
     ((product >> 64) as u64 ^ product as u64).max(1)
 }
 
@@ -169,7 +173,7 @@ mod tests {
         let mut nodes = Nodes::from(3);
         let (root, is_new) = nodes.child(Node::NONE, 7);
         assert!(is_new && root.id == 3);
-        let path = |nodes: &mut Nodes, frames: &[u32]| {
+        let path = |nodes: &mut Nodes, frames: &[u64]| {
             frames.iter().fold(root, |node, &frame| nodes.child(node, frame).0)
         };
         let one = path(&mut nodes, &[1, 2, 3]);
@@ -182,7 +186,7 @@ mod tests {
     fn the_table_is_bounded_and_keeps_the_newest() {
         let mut nodes = Nodes::from(1);
         let (root, _) = nodes.child(Node::NONE, 1);
-        let all = (MAX_LINES * WAYS) as u32;
+        let all = (MAX_LINES * WAYS) as u64;
         let mut ids = std::collections::HashSet::new();
         for frame in 0..2 * all {
             let (node, is_new) = nodes.child(root, frame);
@@ -190,14 +194,14 @@ mod tests {
         }
         assert_eq!(nodes.lines.len(), MAX_LINES);
         let recent = (2 * all - all / 4..2 * all).filter(|&frame| !nodes.child(root, frame).1).count();
-        assert!(recent as u32 > all / 4 * 99 / 100, "{recent} of {} recent nodes are known", all / 4);
+        assert!(recent as u64 > all / 4 * 99 / 100, "{recent} of {} recent nodes are known", all / 4);
     }
 
     #[test]
     fn hardly_any_node_is_forgotten_before_the_table_is_full() {
         let mut nodes = Nodes::from(1);
         let mut node = nodes.child(Node::NONE, 1).0;
-        let count = 40_000;
+        let count = 40_000_u64;
         let path: Vec<Node> = (0..count)
             .map(|frame| {
                 node = nodes.child(node, frame % 97).0;
@@ -212,6 +216,6 @@ mod tests {
                 !is_new && path.get(frame as usize) == Some(&next)
             })
             .count();
-        assert!(known as u32 > count * 995 / 1000, "{known} of {count}");
+        assert!(known as u64 > count * 995 / 1000, "{known} of {count}");
     }
 }

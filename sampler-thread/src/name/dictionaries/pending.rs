@@ -64,13 +64,19 @@ impl Pending {
         entries.node_frame.push(frame);
     }
 
+    /// The id of a stack by its content.
+    pub(super) fn stack(&mut self, node: u32, content: u64) {
+        self.entries.stack_node.push(node);
+        self.entries.stack_id.push(content);
+    }
+
     pub(super) fn thread(&mut self, thread: Thread) {
         self.threads.push(thread);
     }
 
     fn entries(&self) -> usize {
-        let Entries { string, method_class, frame_kind, node_frame, .. } = &self.entries;
-        string.len() + method_class.len() + frame_kind.len() + node_frame.len()
+        let Entries { string, method_class, frame_kind, node_frame, stack_node, .. } = &self.entries;
+        string.len() + method_class.len() + frame_kind.len() + node_frame.len() + stack_node.len()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -126,6 +132,8 @@ pub fn append(dictionary: &mut Dictionary, mut more: Dictionary) -> Option<Dicti
         own.frame_library.append(&mut new.frame_library);
         own.node_parent.append(&mut new.node_parent);
         own.node_frame.append(&mut new.node_frame);
+        own.stack_node.append(&mut new.stack_node);
+        own.stack_id.append(&mut new.stack_id);
     }
     dictionary.threads.append(&mut more.threads);
     None

@@ -133,6 +133,14 @@ fn split_entries(entries: Entries, parts: &mut Vec<Dictionary>) {
             ..Entries::default()
         }));
     }
+    // After all nodes, to which they refer.
+    for (nodes, ids) in entries.stack_node.chunks(ROWS).zip(entries.stack_id.chunks(ROWS)) {
+        parts.push(message(Entries {
+            stack_node: nodes.to_vec(),
+            stack_id: ids.to_vec(),
+            ..Entries::default()
+        }));
+    }
 }
 
 /// Splits the accounts; every part contains the rest, which is small and cumulative.
@@ -198,6 +206,8 @@ mod tests {
             first_node: 3,
             node_parent: column.clone(),
             node_frame: column.clone(),
+            stack_node: column.clone(),
+            stack_id: vec![u64::MAX; rows as usize],
             ..Entries::default()
         };
         let dictionary = Dictionary { entries: Some(entries.clone()), ..Dictionary::default() };
