@@ -135,14 +135,21 @@ fn dump(vm: Vm) -> Result<String, String> {
     Ok(out)
 }
 
-/// Returns kernel id, address, and lowest and one past the highest address of the stack of each `JavaThread`.
-fn java_threads(hotspot: &HotSpot, memory: &LiveMemory) -> Vec<(i32, u64, (u64, u64))> {
+/// A `JavaThread`.
+struct JavaThread {
+    tid: i32,
+    address: u64,
+    /// One past the highest address of its stack.
+    stack_high: u64,
+}
+
+/// Returns all `JavaThread`s.
+fn java_threads(hotspot: &HotSpot, memory: &LiveMemory) -> Vec<JavaThread> {
     let offsets = hotspot.thread_offsets();
     let facts = |address: u64| {
-        let word = |offset: u32| memory.read_u64(address + u64::from(offset)).ok();
         let tid = i32::try_from(hotspot.thread_id(memory, address)?).ok()?;
-        let high = word(offsets.stack_base)?;
-        Some((tid, address, (high.checked_sub(word(offsets.stack_size)?)?, high)))
+        let stack_high = memory.read_u64(address + u64::from(offsets.stack_base)).ok()?;
+        Some(JavaThread { tid, address, stack_high })
     };
     hotspot.java_threads(memory).filter_map(facts).collect()
 }
@@ -152,7 +159,7 @@ type Missed = Vec<(i32, &'static str)>;
 /// Copies the stacks of all threads but the calling one.
 fn copy_all(
     printer: &StackPrinter<&'static LiveMemory>,
-    (memory, offsets, java): (&'static LiveMemory, &ThreadOffsets, &[(i32, u64, (u64, u64))]),
+    (memory, offsets, java): (&'static LiveMemory, &ThreadOffsets, &[JavaThread]),
     threads: &[i32],
     begin: Instant,
 ) -> Result<(Vec<Copied>, Missed), String> {
@@ -171,13 +178,13 @@ fn copy_all(
             missed.push((tid, "the deadline was over"));
             continue;
         }
-        let known = java.iter().find(|(java, ..)| *java == tid);
+        let known = java.iter().find(|java| java.tid == tid);
         let ticks = printer.now();
         let copy = |capture: &Capture| {
             let mut capture = *capture;
-            if let Some((_, address, (_, high))) = known {
-                add_java_state(&mut capture, *address, memory, offsets);
-                capture.stack_high = *high;
+            if let Some(java) = known {
+                add_java_state(&mut capture, java.address, memory, offsets);
+                capture.stack_high = java.stack_high;
             } else if capture.stack_high == 0 && first_stack.0 <= capture.sp && capture.sp < first_stack.1 {
                 capture.stack_high = first_stack.1;
             }
