@@ -124,6 +124,7 @@ impl Agent {
                 first_node: 2 + method,
                 node_parent: vec![1 + method],
                 node_frame: vec![1 + method],
+                ..Entries::default()
             };
             let entries = Dictionary { entries: Some(numbered), ..Dictionary::default() };
             bytes.extend(self.message(Body::Dictionary(entries)));
