@@ -30,7 +30,10 @@ PROGRAMS = [
     ("exceptions", 11, [], "Exceptions", ["1"]),
     ("deoptimisation", 11, [], "DeoptStorm", ["1"]),
     ("virtual threads", 21, [], "VirtualThreads", ["1"]),
+    ("foreign functions", 21, ["--enable-native-access=ALL-UNNAMED", "--enable-preview"], "Panama", ["1", "{panama}"]),
 ]
+# How the native libraries of tests are compiled (java-tests/src/native_library.rs).
+C_OPTIONS = ["-O2", "-fPIC", "-shared", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"]
 # All samples of a JDK together. A single program has some hundred samples.
 MIN_SHARE = 0.995
 # heavy / light: the JIT of the emulator moves the true ratio a little; the program prints it.
@@ -45,8 +48,17 @@ def tickwalk():
     sys.exit("aarch64: no tickwalk command for this machine; run cargo build")
 
 
-def run(jdk, program, classes, recording):
+def native_library(scratch, name):
+    """Compiles a native library of the workloads for the emulated machine."""
+    library = scratch / f"lib{name}.so"
+    source = HERE / f"workloads/native/{name}.c"
+    subprocess.run([CACHE / "bin/cc", *C_OPTIONS, "-o", library, source], check=True)
+    return str(library)
+
+
+def run(jdk, program, classes, recording, panama):
     _, _, options, name, arguments = program
+    arguments = [argument.format(panama=panama) for argument in arguments]
     java = [CACHE / "qemu/usr/bin/qemu-aarch64", "-L", CACHE / "guest", CACHE / f"jdk/{jdk}/bin/java"]
     agent = f"-agentpath:{LIBRARY}=file={recording},interval=4ms"
     command = [*map(str, java), agent, *options, "-cp", str(classes), name, *arguments]
@@ -72,6 +84,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         classes = compile_workloads(scratch)
+        panama = native_library(scratch, "panama")
         for jdk in jdks:
             requests, failed = 0, collections.Counter()
             for program in PROGRAMS:
@@ -79,7 +92,7 @@ def main():
                     continue
                 recording = str(scratch / f"{jdk}-{program[3]}.tickwalk")
                 try:
-                    run(jdk, program, classes, recording)
+                    run(jdk, program, classes, recording, panama)
                     summary = account.of_recording(command, recording)
                 except (ValueError, subprocess.TimeoutExpired) as error:
                     bad.append(f"{jdk} {program[0]}: {error}")

@@ -150,6 +150,10 @@ proptest! {
         reversed in any::<bool>(),
     ) {
         let files = fixture::frozen();
+        if files.is_empty() {
+            // No frozen frames are recorded on aarch64.
+            return Ok(());
+        }
         let fixture = Fixture::load(&files[file.index(files.len())]);
         let hotspot = fixture.hotspot();
         let thread = thread.get(&fixture.threads);

@@ -29,6 +29,7 @@ const ENOUGH_TIMERS: u64 = 1_000;
 pub(super) fn examine() -> Vec<Finding> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     vec![
+        architecture(),
         tick(),
         perf_events(&status),
         pending_signals(&status),
@@ -36,6 +37,22 @@ pub(super) fn examine() -> Vec<Finding> {
         seccomp(&status),
         reading_memory(),
     ]
+}
+
+/// Names the CPU that this command and the library beside it are built for, and the size of pages.
+fn architecture() -> Finding {
+    let pages = page_bytes(&fs::read("/proc/self/auxv").unwrap_or_default());
+    let pages = pages.map_or(String::new(), |bytes| format!(", pages of {} KiB", bytes / 1024));
+    let tried = if cfg!(target_arch = "aarch64") { "; tried under emulation only" } else { "" };
+    Finding::ok("architecture", format!("{}{pages}{tried}", std::env::consts::ARCH))
+}
+
+/// Returns the size of pages by the auxiliary vector (getauxval(3)).
+fn page_bytes(vector: &[u8]) -> Option<u64> {
+    const AT_PAGESZ: u64 = 6;
+    let (words, _) = vector.as_chunks::<8>();
+    let word = |word: &[u8; 8]| u64::from_ne_bytes(*word);
+    words.as_chunks::<2>().0.iter().find(|[key, _]| word(key) == AT_PAGESZ).map(|[_, value]| word(value))
 }
 
 /// Measures the shortest period of a timer on a thread's CPU clock.
@@ -257,6 +274,16 @@ mod tests {
         assert_eq!(held_capability(&status(1 << 38)), Some("CAP_PERFMON"));
         assert_eq!(held_capability(&status(1 << 21 | 1)), Some("CAP_SYS_ADMIN"));
         assert_eq!(held_capability(&status(1)), None);
+    }
+
+    #[test]
+    fn the_architecture_has_its_pages() {
+        let vector: Vec<u8> =
+            [3, 0x40, 6, 65_536, 0, 0_u64].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(page_bytes(&vector), Some(65_536));
+        assert_eq!(page_bytes(&vector[..16]), None);
+        let found = architecture().found;
+        assert!(found.starts_with(std::env::consts::ARCH) && found.contains(" KiB"), "{found}");
     }
 
     #[test]

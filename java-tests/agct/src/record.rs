@@ -9,11 +9,10 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sampler_thread::walk::snapshot::{FrozenExtent, Snapshot};
-use stackwalk::{Capture, HotSpot, LiveMemory, ScopeCache};
+use stackwalk::{Capture, HotSpot, LiveMemory, ScopeCache, Stop};
 
 use crate::print;
 
@@ -29,9 +28,9 @@ use fixture::{Fixture, FrozenCopy, Overlaid, Recorder, Thread};
 /// Names the file.
 const VARIABLE: &str = "TICKWALK_RECORD_STACKS";
 /// Most stacks in a file.
-const STACKS: usize = 40;
-/// Stacks whose newest frame is the same, by kind and name.
-const ALIKE: usize = 1;
+const STACKS: usize = 24;
+/// Stacks whose newest frame is of the same kind.
+const ALIKE: usize = 3;
 /// Longest stack that is kept, in bytes: a file stays small.
 const LONGEST: usize = 24 << 10;
 
@@ -85,7 +84,7 @@ pub fn sample(snapshot: &Snapshot<'_>) {
         whole: head.frozen_extent == FrozenExtent::Whole as u8,
         emptied: false,
     };
-    if head.emptied == 0 && !snapshot.is_copy {
+    if head.emptied == 0 && snapshot.is_copy {
         keep("sample", &head.capture, snapshot.stack, frozen);
     }
 }
@@ -101,30 +100,43 @@ fn keep(origin: &str, capture: &Capture, stack: &[u8], frozen: FrozenCopy) {
     if recording.threads.len() >= STACKS || stack.len() > LONGEST {
         return;
     }
-    let mut cache = Box::new(ScopeCache::new());
+    let walked = (capture, stack);
     let Recording { hotspot, recorder, .. } = &*recording;
-    let before = recorder.bytes.borrow().clone();
-    let mut walk = || {
-        let walked = (capture, stack);
-        let (frames, stop) =
-            walks::walk_mounted(hotspot, recorder, &mut cache, None, walked, frozen.as_frozen());
-        (walks::as_text(hotspot, recorder, &frames, stop), stop)
-    };
-    // Again with the cache, so that the reads that check a hit are recorded.
-    let (expected, stop) = walk();
-    let (again, _) = walk();
-    let newest = expected.lines().next().unwrap_or("").to_owned();
-    let kind = format!("{origin} {newest} {}", frozen.chunks.len().min(1));
-    let count = recording.alike.entry(kind.clone()).or_default();
-    if *count >= ALIKE || again != expected || !stop.is_complete() {
-        recording.recorder.bytes.replace(before);
+    let live = recorder.memory;
+    let (expected, stop) = text(hotspot, live, &mut ScopeCache::new(), walked, &frozen);
+    let newest = expected.lines().next().unwrap_or("");
+    // Names of stubs are few.
+    let newest = if newest.starts_with("stub") { newest } else { newest.split(' ').next().unwrap_or("") };
+    let called = if expected.to_lowercase().contains("upcall") { ", upcall" } else { "" };
+    let thawed = if frozen.chunks.is_empty() { "" } else { ", frozen" };
+    let kind = format!("{origin} {newest}{called}{thawed}");
+    let count = recording.alike.get(&kind).copied().unwrap_or(0);
+    if count >= ALIKE || !stop.is_complete() {
         return;
     }
-    *count += 1;
+    let mut cache = Box::new(ScopeCache::new());
+    // Again with the cache, so that the reads that check a hit are recorded.
+    let [first, second] = [(); 2].map(|()| text(hotspot, recorder, &mut cache, walked, &frozen).0);
+    if first != expected || second != expected {
+        return;
+    }
     let name = format!("{} {kind}", recording.threads.len());
     let mut thread = Thread::on_stack(name, *capture, stack.to_vec(), expected);
     thread.frozen = frozen;
     recording.threads.push(thread);
+    recording.alike.insert(kind, count + 1);
+}
+
+/// Walks a stack without native code; returns the walk as text and why it ended.
+fn text(
+    hotspot: &HotSpot,
+    memory: &impl stackwalk::Memory,
+    cache: &mut ScopeCache,
+    walked: (&Capture, &[u8]),
+    frozen: &FrozenCopy,
+) -> (String, Stop) {
+    let (frames, stop) = walks::walk_mounted(hotspot, memory, cache, None, walked, frozen.as_frozen());
+    (walks::as_text(hotspot, memory, &frames, stop), stop)
 }
 
 /// Writes the file.
@@ -136,13 +148,10 @@ pub fn store() {
     let mut regions = recorder.regions();
     regions.retain(|address, _| !fixture.regions.contains_key(address));
     stored.regions.extend(regions);
-    let hotspot = Arc::new(stored.hotspot());
+    let hotspot = stored.hotspot();
     let repeats = |thread: &Thread| {
-        let mut cache = Box::new(ScopeCache::new());
         let walked = (&thread.capture, &*thread.stack);
-        let (frames, stop) =
-            walks::walk_mounted(&hotspot, &stored, &mut cache, None, walked, thread.frozen.as_frozen());
-        walks::as_text(&hotspot, &stored, &frames, stop) == thread.expected
+        text(&hotspot, &stored, &mut ScopeCache::new(), walked, &thread.frozen).0 == thread.expected
     };
     let all = threads.len();
     let kept: Vec<Thread> = threads.into_iter().filter(repeats).collect();

@@ -48,3 +48,56 @@ pub(crate) fn upcall_state(offset: u64, after: &[u8]) -> Unwind {
         _ => Unwind::FramePointer,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::arch::aarch64::instruction::{LEAVE, POP_RECORD};
+
+    /// enter; sub sp, sp, #0x120; str x0, [sp, #0x10]; str x19, [sp, #0x50]; add x0, sp, #0xe0; mov x1; movk x1;
+    /// mov x8; movk x8; movk x8; blr x8; mov x28, x0
+    const STUB: [u32; 13] = [
+        PUSH_RECORD,
+        0x9100_03fd,
+        0xd104_83ff,
+        0xf900_0be0,
+        0xf900_2bf3,
+        0x9103_83e0,
+        0xd282_4681,
+        0xf2aa_cf01,
+        0xd28a_cf08,
+        0xf2a2_4688,
+        0xf2c0_0fe8,
+        0xd63f_0100,
+        0xaa00_03fc,
+    ];
+
+    fn bytes(code: &[u32]) -> Vec<u8> {
+        code.iter().flat_map(|instruction| instruction.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn frame_of_a_stub() {
+        let frame = UpcallFrame { bytes: 0x120, data: 0xe0, entered: 48 };
+        assert_eq!(upcall_frame(&bytes(&STUB)), Some(frame));
+        for length in 0..12 {
+            assert_eq!(upcall_frame(&bytes(&STUB[..length])), None, "{length}");
+        }
+        let mut small = STUB;
+        small[2] = 0xd101_03ff;
+        assert_eq!(upcall_frame(&bytes(&small)), None, "data outside of the frame");
+        assert_eq!(upcall_frame(&bytes(&STUB[1..])), None, "another start");
+    }
+
+    #[test]
+    fn states() {
+        use Unwind::{FramePointer, Pushed, Return};
+        let code = bytes(&STUB);
+        let states = [0, 4, 8, 48].map(|offset| upcall_state(offset, &code[offset as usize..]));
+        assert_eq!(states, [Return, Pushed, FramePointer, FramePointer]);
+        let exit = [LEAVE, POP_RECORD, RET].map(|next| upcall_state(200, &bytes(&[next])));
+        assert_eq!(exit, [FramePointer, FramePointer, Return]);
+    }
+}
