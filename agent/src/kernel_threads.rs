@@ -37,7 +37,7 @@ pub fn blocks(tid: i32, signal: i32) -> Option<bool> {
     Some(SignalState::of(tid, signal)?.is_blocked)
 }
 
-/// What the kernel says about a thread and a signal.
+/// State of a signal in a thread, from `/proc/self/task/TID/status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalState {
     /// The thread blocks the signal.

@@ -179,7 +179,7 @@ fn walks_inside_routines_find_the_caller_or_are_cut() {
             let mut counts = Counts::default();
             let agent = format!("-agentpath:{}", no_sha_ni().display());
             let option = if flags == NO_SHA_NI { &agent } else { flags };
-            // What else the program does takes more instructions than one run has.
+            // One run has too few steps for both halves of the program, so each run executes one of them.
             let only = if flags.contains("SHA") { "-Ddigests=true" } else { "-Ddigests=false" };
             let options = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+PrintStubCode", "-Xbatch", option, only];
             let jvm = Jvm::start(&home, &options, &classes, "Stubs");

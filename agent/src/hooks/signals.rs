@@ -23,7 +23,7 @@ const SLOTS: usize = 64;
 /// Looks after which a signal counts as lost.
 const PATIENCE: u32 = 1000;
 
-/// What is needed to find threads that carry a virtual thread.
+/// Finds the threads that carry a virtual thread.
 pub struct Carriers {
     /// The slots.
     pub shared: &'static Shared,

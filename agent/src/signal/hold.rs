@@ -49,7 +49,7 @@ struct Request {
 // SAFETY: `held` is written by the handler between STORING and HELD, and read by the holder after HELD.
 unsafe impl Sync for Request {}
 
-/// What the handler stores.
+/// Registers and stack bounds of a held thread, as its handler stores them.
 #[derive(Clone, Copy)]
 pub struct Held {
     /// Registers; the bounds of the stack are those that the C library knows, 0 if it knows none.

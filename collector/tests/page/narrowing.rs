@@ -42,7 +42,7 @@ fn one_search_narrows_and_marks() {
     page.until("!$('toast').hidden && $('toast').textContent.includes('compiler')");
     page.key("Escape");
     page.until("$('search').value === ''");
-    // What a plain text has found can be shown alone, and the text goes along to the tables.
+    // The frames that a plain text matches can be shown alone; the tables narrow by the same text.
     page.key("/");
     page.write("org.h2.value.Value");
     page.until("state.search === 'org.h2.value.Value' && graph.matches");

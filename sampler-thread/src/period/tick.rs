@@ -29,7 +29,7 @@ pub(crate) struct Tick {
     left_ns: u64,
     /// False for perf events, which do not wait for ticks.
     is_waited_for: bool,
-    /// What the samples tell; `None` once the tick is known or has to be measured.
+    /// Times of the first samples; `None` once the tick is known or has to be measured.
     times: Option<Times>,
     /// Rounds in which samples have not confirmed the tick.
     rounds: u32,
