@@ -338,7 +338,6 @@ enum { CODES = 64, PAINT = 24 << 10 };
 typedef void (*GetCallTrace)(TICKWALK_CallTrace *, jint, void *);
 
 static GetCallTrace theirs;
-static JavaVM *java_vm;
 static atomic_long total, both, identical, same_below_top, longer, shorter, theirs_cut, different;
 /* Bytes of stack of walks that begin in native code or stubs, and in a Java frame. */
 static atomic_long deepest_stack, deepest_in_java;
@@ -447,15 +446,15 @@ static void compare(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *ag
   }
 }
 
+/* Of the running thread, between its ThreadStart and its ThreadEnd. GetEnv must not be called in a handler: in a thread that has
+ * not used the VM's thread-local data yet, the dynamic linker allocates it, and the handler may have interrupted malloc. */
+static __thread JNIEnv *own_env __attribute__((tls_model("initial-exec")));
+
 static void on_tick(int signal, siginfo_t *info, void *context) {
   (void)signal;
   (void)info;
-  JNIEnv *env = NULL;
+  JNIEnv *env = own_env;
   int saved = errno;
-  if ((*java_vm)->GetEnv(java_vm, (void **)&env, JNI_VERSION_1_6) != JNI_OK || !env) {
-    errno = saved;
-    return;
-  }
   bump(&total, 1);
   TICKWALK_CallFrame our_buffer[DEPTH], their_buffer[DEPTH];
   TICKWALK_CallTrace ours = {env, 0, our_buffer}, agct = {env, 0, their_buffer};
@@ -480,20 +479,24 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
         long used = painted(sp), known = atomic_load(deepest);
         while (used > known && !atomic_compare_exchange_weak(deepest, &known, used)) {}
       }
-    } else {
+    } else if (env) {
       theirs(&agct, DEPTH, context);
       their_time = __rdtsc() - before;
     }
   }
-  arm(1);
   unsigned long before = __rdtsc();
-  TickwalkAsyncGetCallTrace(&ours, DEPTH, context);
-  arm(0);
-  unsigned long trace_time = __rdtsc() - before;
-  count_code(walk_codes, kind);
+  /* Threads that the VM has for itself have no Java stack: 0 is the right answer. */
+  if (env || kind != 0) count_code(walk_codes, kind);
   if (kind > 0) count_code(end_codes, walked.code);
-  count_code(our_codes, ours.num_frames > 0 ? 1 : ours.num_frames);
-  count_code(their_codes, agct.num_frames > 0 ? 1 : agct.num_frames);
+  unsigned long trace_time = 0;
+  if (env) {
+    arm(1);
+    TickwalkAsyncGetCallTrace(&ours, DEPTH, context);
+    arm(0);
+    trace_time = __rdtsc() - before;
+    count_code(our_codes, ours.num_frames > 0 ? 1 : ours.num_frames);
+    count_code(their_codes, agct.num_frames > 0 ? 1 : agct.num_frames);
+  }
   if (ours.num_frames > 0 && agct.num_frames > 0) {
     compare(&ours, &agct, walked.first_physical);
     long index = atomic_fetch_add(&timed, 1);
@@ -636,9 +639,22 @@ static void JNICALL on_class_load(jvmtiEnv *jvmti, JNIEnv *env, jthread thread, 
   (void)class;
 }
 
-static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
+static void JNICALL on_thread_start(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
+  (void)jvmti;
+  (void)thread;
+  own_env = env;
+}
+
+static void JNICALL on_thread_end(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
+  (void)jvmti;
   (void)env;
   (void)thread;
+  own_env = NULL;
+}
+
+static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
+  (void)thread;
+  own_env = env;
   jint count;
   jclass *classes;
   if ((*jvmti)->GetLoadedClasses(jvmti, &count, &classes) == JVMTI_ERROR_NONE) {
@@ -654,7 +670,6 @@ static void JNICALL on_vm_death(jvmtiEnv *jvmti, JNIEnv *env) {
 
 JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
   (void)reserved;
-  java_vm = vm;
   if (options && strstr(options, "fuzz")) fuzzing = 1;
   if (options && strstr(options, "paint")) paints = 1;
   agent_micros = options ? strtol(options, NULL, 10) : 0;
@@ -666,8 +681,11 @@ JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
   callbacks.ClassLoad = on_class_load;
   callbacks.VMInit = on_vm_init;
   callbacks.VMDeath = on_vm_death;
+  callbacks.ThreadStart = on_thread_start;
+  callbacks.ThreadEnd = on_thread_end;
   (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks);
-  jvmtiEvent events[] = {JVMTI_EVENT_VM_INIT, JVMTI_EVENT_VM_DEATH, JVMTI_EVENT_CLASS_LOAD, JVMTI_EVENT_CLASS_PREPARE};
-  for (int i = 0; i < 4; i++) (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, events[i], NULL);
+  jvmtiEvent events[] = {JVMTI_EVENT_VM_INIT,    JVMTI_EVENT_VM_DEATH,     JVMTI_EVENT_CLASS_LOAD,
+                         JVMTI_EVENT_CLASS_PREPARE, JVMTI_EVENT_THREAD_START, JVMTI_EVENT_THREAD_END};
+  for (int i = 0; i < 6; i++) (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, events[i], NULL);
   return JNI_OK;
 }
