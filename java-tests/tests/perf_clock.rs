@@ -131,7 +131,7 @@ on_jdks! { concurrent 25;
 }
 
 on_jdks! { 11, 25;
-    /// Profiles one after the other leave no descriptor, neither in the JVM nor in a program that it starts.
+    /// Profiles one after the other leave no descriptor in the JVM.
     fn no_descriptor_is_left(jdk) {
         if !may_use_perf() {
             return;

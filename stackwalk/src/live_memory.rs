@@ -101,7 +101,7 @@ impl LiveMemory {
             return false;
         }
         for range in &self.ranges {
-            // Looked at first: a walk registers the code heaps again, and an exchange costs twenty times a load.
+            // Looked at first: a walk registers the code heaps again, and an exchange costs much more than a load.
             let known = range.start.load(Ordering::Acquire);
             let taken = match known {
                 0 => range.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Acquire),

@@ -48,7 +48,7 @@ pub fn add_code_heaps(memory: &LiveMemory, hotspot: &HotSpot) {
 
 /// Adds the archive of the JDK's classes, whose methods and names are in every stack, as far as it is mapped.
 ///
-/// Reads the list of mappings, which takes 0.1 ms.
+/// Reads the list of mappings, so it is called once.
 pub fn add_archive(memory: &LiveMemory, hotspot: &HotSpot) {
     let Some((start, end)) = hotspot.archive_range(memory) else { return };
     let maps = std::fs::read("/proc/self/maps").unwrap_or_default();

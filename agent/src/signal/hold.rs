@@ -26,7 +26,7 @@ use stackwalk::Capture;
 use super::own_stack::{self, BlockOffset};
 use super::{SignalError, current_action, is_blocked, ucontext};
 
-/// Longest time in the handler: many times the copy of the largest stack (0.2 ms a MiB).
+/// Longest time in the handler: many times the copy of the largest stack.
 const LONGEST_HOLD_NS: u64 = 50_000_000;
 /// Longest wait for a thread; one that runs or sleeps gets its signal within microseconds, if it gets a processor.
 const LONGEST_WAIT_NS: u64 = 100_000_000;

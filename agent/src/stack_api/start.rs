@@ -8,7 +8,7 @@
 //! lives as long as the process. After every error the program runs, and the functions return that the API is not ready.
 //! Sources: JVMTI 1.2 (NativeMethodBind, ThreadStart), dlopen(3) (RTLD_NOLOAD), dl_iterate_phdr(3).
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ use super::queue_drain;
 use super::threads::Threads;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::vm::Vm;
-use crate::jvmti::{Jvmti, ThreadRef, flags, guard, vm_memory};
+use crate::jvmti::{Jvmti, ThreadRef, flags, guard, symbols, vm_memory};
 use crate::signal::own_stack;
 use crate::start_error::StartError;
 use crate::{log, thread_layout};
@@ -187,7 +187,7 @@ fn publish(
     let threads = Threads::find(memory, thread, environment, block, first_stack_end());
     let threads = threads.ok_or("the VM's key of the current thread was not found")?;
     let tables = Box::into_raw(Box::new(LibraryTables::read(memory, 1)));
-    LOADED.store(loaded_libraries(), Ordering::Relaxed);
+    LOADED.store(symbols::loads().unwrap_or(0), Ordering::Relaxed);
     let libraries = AtomicPtr::new(tables);
     let api = Api { hotspot, memory, offsets, threads, memos: Memos(memos()), libraries };
     api::publish(Box::leak(Box::new(api)));
@@ -256,7 +256,7 @@ unsafe impl Send for Retired {}
 /// Makes the list of libraries again if the dynamic linker has loaded or unloaded something.
 pub(super) fn follow_libraries() {
     let Some(api) = api::api() else { return };
-    let loaded = loaded_libraries();
+    let loaded = symbols::loads().unwrap_or(0);
     if LOADED.load(Ordering::Relaxed) == loaded {
         return;
     }
@@ -277,29 +277,6 @@ pub(super) fn follow_libraries() {
         }
         is_in_use
     });
-}
-
-/// Returns a number that changes whenever a library is loaded or unloaded.
-fn loaded_libraries() -> u64 {
-    let mut count = 0_u64;
-    // SAFETY: the callback matches and `count` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(count_libraries), (&raw mut count).cast()) };
-    count
-}
-
-/// Reads the counters of the dynamic linker from the first record.
-unsafe extern "C" fn count_libraries(
-    info: *mut libc::dl_phdr_info,
-    size: usize,
-    count: *mut c_void,
-) -> c_int {
-    if size >= size_of::<libc::dl_phdr_info>() {
-        // SAFETY: the linker passes a valid record of this size.
-        let info = unsafe { &*info };
-        // SAFETY: `loaded_libraries` passed a pointer to its count.
-        unsafe { *count.cast::<u64>() = info.dlpi_adds.wrapping_add(info.dlpi_subs << 32) };
-    }
-    1
 }
 
 // ---------------------------------------------------------------- events

@@ -3,8 +3,9 @@
 //! Problem: queues are small, and the sampler may be away from them for long: a walk reads a symbol table, a file blocks,
 //! other threads use the processor, or the hypervisor takes it away.
 //! Approach: queues are emptied independently of walking. The sampler does both; a second thread only empties queues,
-//! whenever they were not emptied for [`LATE`] or a little longer than the sampler sleeps. It sleeps while the sampler keeps up ([`Alarm`]) and while the program is
-//! quiet, so that the scheduler of a busy machine runs it at once, and it avoids the sampler's processor.
+//! whenever they were not emptied for [`LATE`] or a little longer than the sampler sleeps. It sleeps while the sampler
+//! keeps up ([`Alarm`]) and while the program is quiet, so that the scheduler of a busy machine runs it at once, and it
+//! avoids the sampler's processor.
 //! A Java thread that ends empties its own queue if it gets the lock without waiting.
 //! Invariant: queues are emptied under the lock, and the requests of a queue stay in order.
 
