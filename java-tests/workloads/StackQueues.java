@@ -64,11 +64,12 @@ public final class StackQueues {
         show("capabilities", capabilities());
         show("refusals before", refusals());
         show("registered", register(4));
-        show("threads after", threads());
         for (boolean withContext : new boolean[] {false, true}) {
             show("enqueued", work(1, withContext));
             show("frames " + withContext, drained());
         }
+        // The thread that drains has its name by then, because it sets it before its first round.
+        show("threads after", threads());
         hold();
         show("first", work(10, false));
         awaitHold();
