@@ -3,14 +3,15 @@
 //! Problem: the kernel checks CPU timers at the scheduler's tick only; a shorter interval gives no more samples, only
 //! larger overruns. The resolution that the kernel reports is its configuration, not what happens.
 //! Approach: a timer on the calling thread's own clock, far shorter than any tick, and a few milliseconds of CPU time:
-//! it expires at each tick that finds the thread running. Two ticks in a row, between which the thread ran all the time,
-//! are one tick apart. On a busy machine a thread usually loses and gets its processor at a tick; then the CPU time
+//! it expires at each tick that finds the thread running. Two ticks in a row, between which the thread ran all the time on
+//! one processor, are one tick apart; processors have their ticks at different moments. On a busy machine a thread usually loses and gets its processor at a tick; then the CPU time
 //! between its ticks counts only if it matches the reported resolution.
 //! Invariant: no more than the given CPU time is used; the timer's signal is blocked in the calling thread, is taken by
 //! it, and reaches no handler.
 
 use std::time::Duration;
 
+use nix::sched::sched_getcpu;
 use sampler_thread::account::clock;
 
 use crate::timer::{Timer, take_signal};
@@ -45,7 +46,7 @@ pub fn measure(signal: i32, max_cpu_ns: u64) -> Option<u64> {
 struct Expiration {
     cpu_ns: u64,
     monotonic_ns: u64,
-    /// True if the thread has run without interruption since then.
+    /// True if the thread has run without interruption, and on one processor, since then.
     has_run: bool,
 }
 
@@ -53,6 +54,8 @@ fn between_two_ticks(signal: i32, begin_cpu_ns: u64, max_cpu_ns: u64) -> Option<
     let reported_ns = clock::kernel_tick_nanos();
     let mut last: Option<Expiration> = None;
     let mut last_check_ns = clock::monotonic_nanos();
+    let mut last_processor = sched_getcpu().ok()?;
+    let mut ran_until_last_check = false;
     loop {
         let mut cpu_ns = begin_cpu_ns;
         for _ in 0..READINGS_BETWEEN_CHECKS {
@@ -63,12 +66,15 @@ fn between_two_ticks(signal: i32, begin_cpu_ns: u64, max_cpu_ns: u64) -> Option<
         }
         let is_tick = take_signal(signal);
         let monotonic_ns = clock::monotonic_nanos();
-        let has_run = monotonic_ns.saturating_sub(last_check_ns) <= MAX_RUN_NS;
-        last_check_ns = monotonic_ns;
+        let processor = sched_getcpu().ok()?;
+        let has_run = processor == last_processor && monotonic_ns.saturating_sub(last_check_ns) <= MAX_RUN_NS;
+        (last_check_ns, last_processor) = (monotonic_ns, processor);
         if let Some(last) = &mut last {
             last.has_run &= has_run;
         }
         if is_tick {
+            // An interruption between the check for the signal and the reading of the clock belongs to the check before.
+            let has_run = has_run && ran_until_last_check;
             let now = Expiration { cpu_ns, monotonic_ns, has_run };
             let tick_ns = last.and_then(|last| tick_between(last, now, reported_ns));
             if tick_ns.is_some() {
@@ -76,6 +82,7 @@ fn between_two_ticks(signal: i32, begin_cpu_ns: u64, max_cpu_ns: u64) -> Option<
             }
             last = Some(now);
         }
+        ran_until_last_check = has_run;
     }
 }
 

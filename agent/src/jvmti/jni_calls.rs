@@ -6,6 +6,7 @@
 //! Source: JNI specification.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::OnceLock;
 
 use jni::sys::{
     JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, JNINativeMethod, JavaVM, jclass, jfieldID, jint,
@@ -22,6 +23,9 @@ pub struct Jni {
 
 /// A function that finds a field or a method of a class by name and signature.
 type LookUp<T> = unsafe extern "system" fn(*mut JNIEnv, jclass, *const c_char, *const c_char) -> *mut T;
+
+/// Id of a field of `java.lang.Thread`, a class that is never unloaded.
+type ThreadField = OnceLock<usize>;
 
 impl Jni {
     /// Wraps the pointer a callback received.
@@ -54,7 +58,8 @@ impl Jni {
 
     /// Returns `java.lang.Thread.eetop` of a thread: the address of its `JavaThread`; `None` if it is not alive.
     pub fn java_thread(&self, thread: ThreadRef) -> Option<u64> {
-        let field = self.thread_field(c"eetop", c"J")?;
+        static FIELD: ThreadField = ThreadField::new();
+        let field = self.thread_field(&FIELD, c"eetop", c"J")?;
         // SAFETY: `thread` is a java.lang.Thread and the field one of its long fields.
         let value = unsafe { (self.functions().GetLongField)(self.env, thread.0, field) };
         Some(value.cast_unsigned()).filter(|&address| address != 0)
@@ -65,7 +70,8 @@ impl Jni {
     /// GetThreadInfo visits all threads of the VM for it from JDK 21 on (`JvmtiVTMSTransitionDisabler` in
     /// `share/prims/jvmtiThreadState.cpp`).
     pub fn thread_name(&self, thread: ThreadRef) -> Option<String> {
-        let field = self.thread_field(c"name", c"Ljava/lang/String;")?;
+        static FIELD: ThreadField = ThreadField::new();
+        let field = self.thread_field(&FIELD, c"name", c"Ljava/lang/String;")?;
         // SAFETY: `thread` is a java.lang.Thread and the field one of its fields of a reference type.
         let name = unsafe { (self.functions().GetObjectField)(self.env, thread.0, field) };
         if name.is_null() {
@@ -76,12 +82,16 @@ impl Jni {
         text
     }
 
-    /// Finds a field of `java.lang.Thread`.
-    fn thread_field(&self, name: &CStr, signature: &CStr) -> Option<jfieldID> {
+    /// Finds a field of `java.lang.Thread`, which is looked up once.
+    fn thread_field(&self, known: &ThreadField, name: &CStr, signature: &CStr) -> Option<jfieldID> {
+        if let Some(&field) = known.get() {
+            return Some(field as jfieldID);
+        }
         let class = self.class(c"java/lang/Thread")?;
         let field = self.look_up(self.functions().GetFieldID, class, name, signature);
         self.release(class);
-        field
+        let field = field?;
+        Some(*known.get_or_init(|| field as usize) as jfieldID)
     }
 
     /// Copies the text of a `java.lang.String`.

@@ -16,6 +16,7 @@ use super::registry::Registry;
 use super::table::JavaThread;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::{Jvmti, ThreadRef};
+use crate::scheduling::GivingWay;
 
 /// Time between two readings of all names.
 const REFRESH_PERIOD: Duration = Duration::from_secs(10);
@@ -57,11 +58,14 @@ impl JavaThreads {
     /// Registers the Java threads that run already. Call it once ThreadEnd is enabled: the entry of a thread that ends
     /// earlier would keep the address of a freed `JavaThread`.
     pub fn register_existing(&self, jni: Jni) {
+        let mut giving_way = GivingWay::begin();
         for thread in self.jvmti.all_threads() {
+            giving_way.now_and_then();
             if let Some(address) = jni.java_thread(thread) {
                 self.register(jni, address, thread, Registry::java_found);
             }
         }
+        self.registry.java_threads_registered();
     }
 
     /// Registers the calling Java thread, which has started.

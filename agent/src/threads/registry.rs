@@ -15,6 +15,7 @@ use super::table::{DetachedThread, Entry, JavaThread, LISTINGS_OF_NATIVE, NewThr
 use crate::arena::{self, Shared, ThreadSlot};
 use crate::options::thread_choice::ThreadChoice;
 use crate::rings::RingMemory;
+use crate::scheduling::GivingWay;
 use crate::{kernel_threads, signal};
 
 /// CPU time without an expiration from which on a thread that ends is asked whether it blocks the signal, in nanoseconds.
@@ -47,7 +48,7 @@ impl Registry {
         (signal, choice): (i32, ThreadChoice),
         aim: Aim,
     ) -> Self {
-        let table = Mutex::new(Table { rings, aim, ..Table::default() });
+        let table = Mutex::new(Table { rings, aim, is_registering: true, ..Table::default() });
         Self { shared, signal, choice, table }
     }
 
@@ -58,9 +59,13 @@ impl Registry {
 
     /// Makes the profile begin now, in a program that runs already: CPU time that threads have used is not part of it.
     pub fn exclude_time_until_now(&self) {
-        let clocks =
-            kernel_threads::list().into_iter().filter_map(|tid| Some((tid, thread_cpu_nanos(tid).ok()?)));
-        self.table.lock().clocks_at_attach = clocks.collect();
+        let mut giving_way = GivingWay::begin();
+        let clocks = kernel_threads::list().into_iter().filter_map(|tid| {
+            giving_way.now_and_then();
+            Some((tid, thread_cpu_nanos(tid).ok()?))
+        });
+        let clocks = clocks.collect();
+        self.table.lock().clocks_at_attach = clocks;
     }
 
     /// Registers the calling Java thread, which has started.
@@ -157,12 +162,18 @@ impl Registry {
         })
     }
 
+    /// Has all other threads listed from now on. Earlier, Java threads would be found a second time, as native ones.
+    pub fn java_threads_registered(&self) {
+        self.table.lock().is_registering = false;
+    }
+
     /// Deletes every timer; threads that start from now on are not profiled.
     pub fn stop(&self) {
         let mut table = self.table.lock();
         table.stopped = true;
+        let mut giving_way = GivingWay::begin();
         for index in 0..table.entries.len() {
-            MutexGuard::bump(&mut table);
+            MutexGuard::unlocked_fair(&mut table, || giving_way.now_and_then());
             let Some(entry) = table.entry_mut(index as u32) else { continue };
             entry.close_timer();
             // The account of a thread that runs on ends here.
@@ -370,7 +381,9 @@ impl Registry {
             };
             alive.iter().copied().enumerate().filter_map(&mut is_new).collect()
         };
+        let mut giving_way = GivingWay::begin();
         for tid in found {
+            giving_way.now_and_then();
             // Without the lock: a file for each thread.
             let Some(name) = kernel_threads::name_of(tid) else { continue };
             let kind = kernel_threads::kind_of(&name);

@@ -89,7 +89,7 @@ impl Threads for SampledProcess {
         let look = {
             let mut table = self.registry.table.lock();
             let unsettled = !table.detached.is_empty();
-            if table.stopped || !table.discovery.is_due(begun, links, unsettled) {
+            if table.stopped || table.is_registering || !table.discovery.is_due(begun, links, unsettled) {
                 return;
             }
             table.listings += 1;

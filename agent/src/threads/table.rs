@@ -132,6 +132,8 @@ pub(super) struct Table {
     /// Signals that the kernel had refused at the last round.
     pub(super) refused: u64,
     pub(super) stopped: bool,
+    /// The Java threads that ran before are being registered; until that is done, threads are not listed.
+    pub(super) is_registering: bool,
     /// True once the kernel has refused a timer; threads then share the granted ones.
     pub(super) lacks_timers: bool,
     pub(super) has_warned: bool,

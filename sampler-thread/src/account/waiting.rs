@@ -4,7 +4,8 @@
 //! Approach: the kernel counts the run-queue delay of each thread, and the time in which the bandwidth limit of the cgroup
 //! stopped all of them. Both are read beside the CPU clocks, once a second; a thread's only if its clock has moved.
 //! Invariant: this time is never part of an account of CPU time. What the kernel does not report is absent, not 0.
-//! A thread that lives for less than a second is read at most once; its delay since then is missing.
+//! A thread that lives for less than a second is read at most once; its delay since then is missing. In a program that ran
+//! before with more than [`READ_AT_START`] threads, the delay of each further thread until its first reading is missing.
 //!
 //! Sources: Linux `Documentation/scheduler/sched-stats.rst` (schedstat: time on the processor, time of waiting for one,
 //! slices), `Documentation/admin-guide/cgroup-v2.rst` (cpu.stat, cpu.max), `Documentation/scheduler/sched-bwc.rst` (of
@@ -13,7 +14,7 @@
 use std::path::{Path, PathBuf};
 
 use proto::v1;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::account::clock;
 
@@ -21,6 +22,10 @@ use crate::account::clock;
 const MAX_STEPS: usize = 128;
 /// Length of the first steps: the time between two readings.
 const FIRST_STEP_NS: u64 = 1_000_000_000;
+
+/// Threads whose delay from before the profile is read when it begins. One reading takes some 10 us, so those of ten thousand
+/// threads would keep a processor from the program for a tenth of a second.
+const READ_AT_START: usize = 256;
 
 /// Returns the run-queue delay of a thread of this process since it began, in nanoseconds; `None` if it is not reported or
 /// the thread has ended.
@@ -155,6 +160,8 @@ impl Course {
 pub(crate) struct Waiting {
     /// Delays of threads from before the profile.
     before: FxHashMap<i32, u64>,
+    /// Threads from before the profile whose delay has not been read yet.
+    unread: FxHashSet<i32>,
     /// Delay of ended threads.
     ended_ns: u64,
     /// Delay of all threads at the last reading; `None` if the kernel reports none.
@@ -170,10 +177,15 @@ impl Waiting {
     pub(crate) fn start(ran_before: bool) -> Self {
         let cgroup = Cgroup::of_this_process();
         let threads = std::fs::read_dir("/proc/self/task").ok().filter(|_| ran_before);
-        let tids =
+        let mut tids =
             threads.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         Self {
-            before: tids.filter_map(|tid| Some((tid, run_delay_ns(tid)?))).collect(),
+            before: tids
+                .by_ref()
+                .take(READ_AT_START)
+                .filter_map(|tid| Some((tid, run_delay_ns(tid)?)))
+                .collect(),
+            unread: tids.collect(),
             ended_ns: 0,
             delay_ns: run_delay_ns(nix::unistd::gettid().as_raw()).map(|_| 0),
             throttled: cgroup.is_some().then(Throttled::default),
@@ -182,15 +194,24 @@ impl Waiting {
         }
     }
 
-    /// Reads the delay of a thread; `None` if it is not reported.
-    pub(crate) fn of_thread(&self, tid: i32) -> Option<u64> {
+    /// Returns the delay of a thread; `None` if it is not reported. One from before the profile that has not run since
+    /// (`has_run`) has none, and is not read.
+    pub(crate) fn of_thread(&mut self, tid: i32, has_run: bool) -> Option<u64> {
         self.delay_ns?;
-        Some(run_delay_ns(tid)?.saturating_sub(self.before.get(&tid).copied().unwrap_or(0)))
+        if !has_run && (self.unread.contains(&tid) || self.before.contains_key(&tid)) {
+            return Some(0);
+        }
+        let present = run_delay_ns(tid)?;
+        if self.unread.remove(&tid) {
+            self.before.insert(tid, present);
+        }
+        Some(present.saturating_sub(self.before.get(&tid).copied().unwrap_or(0)))
     }
 
     /// Keeps the last reading of a thread that has ended.
     pub(crate) fn ended(&mut self, tid: i32, delay_ns: Option<u64>) {
         self.before.remove(&tid);
+        self.unread.remove(&tid);
         self.ended_ns += delay_ns.unwrap_or(0);
     }
 
@@ -299,13 +320,28 @@ mod tests {
         let mut waiting = Waiting::start(false);
         (waiting.delay_ns, waiting.cgroup, waiting.throttled) = (None, None, None);
         waiting.read(7);
-        assert_eq!(waiting.of_thread(nix::unistd::gettid().as_raw()), None);
+        assert_eq!(waiting.of_thread(nix::unistd::gettid().as_raw(), true), None);
         let message = waiting.message();
         assert_eq!(
             (message.run_delay_ns, message.throttled_ns, message.throttled_periods),
             (None, None, None)
         );
         assert!(message.run_delay_us.is_empty() && message.throttled_us.is_empty());
+    }
+
+    #[test]
+    fn threads_from_before_the_profile_begin_at_zero() {
+        let own = nix::unistd::gettid().as_raw();
+        if run_delay_ns(own).is_none() {
+            return;
+        }
+        let mut waiting = Waiting::start(false);
+        (waiting.before, waiting.unread) = (FxHashMap::default(), FxHashSet::from_iter([own]));
+        assert_eq!(waiting.of_thread(own, false), Some(0));
+        assert!(waiting.unread.contains(&own), "an idle thread is not read");
+        assert_eq!(waiting.of_thread(own, true), Some(0), "its first reading");
+        let before = waiting.before.insert(own, 0).expect("the first reading is kept");
+        assert!(waiting.of_thread(own, true) >= Some(before));
     }
 
     #[test]

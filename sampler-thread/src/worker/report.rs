@@ -64,7 +64,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
                 let has_run = account.read_clock(clock_ns.unwrap_or(0));
                 if facts.ended_ns.is_none() && (has_run || account.run_delay_ns.is_none()) {
-                    account.run_delay_ns = self.waiting.of_thread(facts.tid).or(account.run_delay_ns);
+                    account.run_delay_ns =
+                        self.waiting.of_thread(facts.tid, has_run).or(account.run_delay_ns);
                 }
             }
             let gap = facts.coverage.open_gap().map(|(cause, _)| cause);
