@@ -245,21 +245,33 @@ impl Shared {
     pub unsafe fn forward(&'static self, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         // An earlier profile may have used another signal, on which our handler still is installed.
         let Some(user) = self.all().find(|shared| shared.signal == signal) else { return };
-        let previous = &user.previous;
-        let action = previous.sa_sigaction;
-        if action == libc::SIG_DFL || action == libc::SIG_IGN {
-            return;
-        }
-        if previous.sa_flags & libc::SA_SIGINFO != 0 {
-            // SAFETY: SA_SIGINFO says that it takes three arguments.
-            let call: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
-                unsafe { std::mem::transmute(action) };
-            call(signal, info, context);
-        } else {
-            // SAFETY: without SA_SIGINFO it takes the signal number.
-            let call: extern "C" fn(c_int) = unsafe { std::mem::transmute(action) };
-            call(signal);
-        }
+        // SAFETY: by the caller's promise.
+        unsafe { call_action(&user.previous, signal, info, context) }
+    }
+}
+
+/// Calls the handler of an action, if it has one. Signal safe as far as that handler is.
+///
+/// # Safety
+/// The action was read from the kernel, for this signal; the other arguments are those the kernel passed to a handler.
+pub unsafe fn call_action(
+    action: &libc::sigaction,
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut c_void,
+) {
+    let handler = action.sa_sigaction;
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        return;
+    }
+    if action.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: SA_SIGINFO says that it takes three arguments.
+        let call: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = unsafe { std::mem::transmute(handler) };
+        call(signal, info, context);
+    } else {
+        // SAFETY: without SA_SIGINFO it takes the signal number.
+        let call: extern "C" fn(c_int) = unsafe { std::mem::transmute(handler) };
+        call(signal);
     }
 }
 

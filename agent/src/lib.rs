@@ -13,6 +13,7 @@ pub mod arena;
 mod control;
 pub mod debug_options;
 mod destinations;
+mod dumps;
 mod handler_memory;
 #[cfg(feature = "hooks")]
 #[allow(unsafe_code, reason = "called by the signal handler")]

@@ -18,6 +18,7 @@ use tracing::level_filters::LevelFilter;
 use crate::debug_options::{self, DebugError, DebugOptions};
 use crate::redaction::Redaction;
 
+use dumps::DumpOptions;
 use table::OPTIONS;
 use thread_choice::ThreadChoice;
 use values::{
@@ -27,6 +28,7 @@ use values::{
 
 pub use values::Collector;
 
+pub mod dumps;
 pub mod environment;
 pub mod file_name;
 pub mod table;
@@ -150,6 +152,8 @@ pub struct Options {
     pub abandon: Option<Duration>,
     /// False if the agent waits for a start.
     pub starts: bool,
+    /// When all stacks are written without a command.
+    pub dumps: DumpOptions,
     /// Options for experiments.
     pub debug: DebugOptions,
 }
@@ -186,6 +190,7 @@ impl Default for Options {
             pause_budget: DEFAULT_PAUSE_BUDGET,
             abandon: None,
             starts: true,
+            dumps: DumpOptions::default(),
             debug: DebugOptions::default(),
         }
     }
@@ -223,6 +228,11 @@ pub enum OptionError {
          NAME.tickwalk"
     )]
     OtherFormat(String),
+    /// A signal has two purposes.
+    #[error(
+        "options 'signal' and 'dumpsignal' name the same signal, {0}; choose another one for dumpsignal="
+    )]
+    SameSignal(i32),
     /// Every period would write the same file.
     #[error(
         "option 'loop': each period would overwrite the file of the one before; write %t, the time, into file="
@@ -315,6 +325,9 @@ impl Options {
                 text.split(',').map(|part| part.split_once('=').map_or(part, |(name, _)| name).trim());
             let other = names.find(|name| !name.is_empty() && !API_OPTIONS.contains(name));
             return other.map_or(Ok(options), |name| Err(OptionError::NotForApi(name.to_owned())));
+        }
+        if let Some(signal) = options.dumps.signal.filter(|_| options.dumps.signal == options.signal) {
+            return Err(OptionError::SameSignal(signal));
         }
         if options.repeats_after.is_some() {
             let pattern = text.rsplit(',').find_map(|part| part.trim().strip_prefix("file="));
@@ -426,7 +439,7 @@ impl Options {
             "abandon" if value == "never" => self.abandon = None,
             "abandon" => self.abandon = Some(parse_time(value).filter(|time| *time >= MIN_ABANDON)?),
             "start" => self.starts = parse_switch(value)?,
-            _ => return None,
+            _ => self.dumps.set(option, value)?,
         }
         Some(())
     }

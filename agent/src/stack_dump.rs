@@ -1,15 +1,16 @@
-//! The stacks of all threads as text, for `tickwalk dump-stacks`.
+//! The stacks of all threads as text, for `tickwalk dump-stacks` and for the dumps that an option asks for ([`crate::dumps`]).
 //!
 //! Problem: the VM's own thread dumps wait for a safepoint and have no native frames; a debugger stops the whole process.
 //! Approach: one thread after the other is held in a signal handler ([`hold`](crate::signal::hold)) while its stack is copied;
 //! the copies are walked and printed afterwards by the sampler's walker (`sampler_thread::printed`). The stacks are those of
-//! slightly different moments.
+//! slightly different moments. The thread in which the process dies waits in its handler, and its stack is printed before
+//! another thread is held.
 //! Invariants: one dump at a time; after the deadline the rest of the threads are listed as not reached; the signal's action
 //! is restored.
 //! Decision: `design/stack-dumps.md`.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,18 +27,31 @@ use stackwalk::{Capture, Frozen, HotSpot, LiveMemory, Memory, ThreadOffsets};
 
 use crate::jvmti::vm::Vm;
 use crate::jvmti::vm_memory;
+use crate::signal::dump_request::Dying;
 use crate::signal::hold::{self, Holder, NotHeld};
-use crate::signal::ucontext;
+use crate::signal::own_stack::BlockOffset;
+use crate::signal::{Mask, ucontext};
 use crate::{handler_memory, kernel_threads};
 
 /// Longest time for all copies.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// Time after which the stacks of a dying process are not printed any more: less than it waits
+/// (`crate::signal::dump_request::LONGEST_WAIT_NS`).
+const DYING_DEADLINE: Duration = Duration::from_secs(8);
+/// Longest wait for a thread; one that runs or sleeps gets its signal within microseconds, if it gets a processor.
+const FIRST_WAIT_NS: u64 = 100_000_000;
+/// As [`FIRST_WAIT_NS`], for threads that did not answer: on a machine with 50 busy threads a processor, one waits for 200 ms.
+const SECOND_WAIT_NS: u64 = 1_000_000_000;
 /// Most stack bytes that are copied: at the speed of process_vm_readv(2), 0.2 ms.
 const MOST_BYTES: usize = 1 << 20;
 /// Longest wait for a command that does not read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait of a dying process for another dump.
+const OTHER_DUMP: Duration = Duration::from_secs(1);
+/// Why threads are missing.
+const DEADLINE_OVER: &str = "the deadline was over";
 
-/// True while a dump is made.
+/// Held while a dump is made.
 static DUMPING: Mutex<()> = Mutex::new(());
 
 /// Returns the path for the answer, if the text of the options asks for the stacks.
@@ -52,8 +66,21 @@ pub fn reply(options: &str) -> Option<&Path> {
 pub fn answer(vm: Vm, reply: &Path) -> io::Result<()> {
     let mut stream = UnixStream::connect(reply)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    let text = dump(vm).unwrap_or_else(|reason| format!("error: {reason}\n"));
-    stream.write_all(text.as_bytes())
+    let mut text = Vec::new();
+    let dumped = StackDumper::new(vm).and_then(|dumper| dumper.dump(None, &java_names(vm), &mut text));
+    if let Err(reason) = dumped {
+        text = format!("error: {reason}\n").into_bytes();
+    }
+    stream.write_all(&text)
+}
+
+/// Returns the names of the Java threads by the addresses of their `JavaThread`s.
+fn java_names(vm: Vm) -> Vec<(u64, String)> {
+    let (Ok(jni), Ok(jvmti)) = (vm.jni(), vm.jvmti()) else { return Vec::new() };
+    jni.in_frame(2 * kernel_threads::list().len() + 16, || {
+        let name = |thread| Some((jni.java_thread(thread)?, jni.thread_name(thread)?));
+        jvmti.all_threads().into_iter().filter_map(name).collect()
+    })
 }
 
 /// A thread whose stack was copied.
@@ -64,75 +91,236 @@ struct Copied {
     ticks: u64,
 }
 
-fn dump(vm: Vm) -> Result<String, String> {
-    let Some(_one) = DUMPING.try_lock() else {
-        return Err("another dump of this JVM's stacks is in progress; try again when it is done".to_owned());
-    };
-    let begin = Instant::now();
-    let library = vm.library().ok_or("the VM's library was not found")?;
-    let memory = vm_memory::of_library(&library);
-    let mut hotspot =
-        HotSpot::read_tables(|name| library.symbol(name), memory).map_err(|error| error.to_string())?;
-    hotspot.start(memory).map_err(|error| error.to_string())?;
-    vm_memory::add_code_heaps(memory, &hotspot);
-    let jni = vm.jni().map_err(|error| error.to_string())?;
-    let unloading = Unloading::new(
-        Detector::choose(&hotspot, memory, false),
-        CodeFreeing::choose(&hotspot, memory),
-        Redefinition::choose(&hotspot, memory, Some(library.origin())),
-        Duration::ZERO,
-        ucontext::cycles,
-        jni.permanent_loaders(),
-    );
-    unloading.note(memory);
-    let threads = kernel_threads::list();
-    let java = java_threads(&hotspot, memory);
-    let names: Vec<(u64, String)> = vm.jvmti().map_or_else(
-        |_| Vec::new(),
-        |jvmti| {
-            jni.in_frame(2 * threads.len() + 16, || {
-                let name = |thread| Some((jni.java_thread(thread)?, jni.thread_name(thread)?));
-                jvmti.all_threads().into_iter().filter_map(name).collect()
-            })
-        },
-    );
-    let offsets = hotspot.thread_offsets();
-    let mut printer = StackPrinter::new(ReadVm { hotspot: Arc::new(hotspot), memory }, Arc::new(unloading));
-    let (copied, missed) = copy_all(&printer, (memory, &offsets, &java), &threads, begin)?;
-    let copied_in = begin.elapsed();
+/// Makes dumps of this process.
+pub struct StackDumper {
+    hotspot: Arc<HotSpot>,
+    memory: &'static LiveMemory,
+    unloading: Arc<Unloading>,
+    block: Option<BlockOffset>,
+    /// Signals that the thread which has made this blocks, as other threads of the program may.
+    mask: Mask,
+}
 
-    let mut out = String::new();
-    let mut partial = 0;
-    for Copied { tid, head, stack, ticks } in &copied {
+impl StackDumper {
+    /// Reads the layout of a VM that is initialised, on a thread that it knows.
+    ///
+    /// # Errors
+    /// The reason, in one line.
+    pub fn new(vm: Vm) -> Result<Self, String> {
+        let library = vm.library().ok_or("the VM's library was not found")?;
+        let memory = vm_memory::of_library(&library);
+        let mut hotspot =
+            HotSpot::read_tables(|name| library.symbol(name), memory).map_err(|error| error.to_string())?;
+        hotspot.start(memory).map_err(|error| error.to_string())?;
+        let jni = vm.jni().map_err(|error| error.to_string())?;
+        let unloading = Unloading::new(
+            Detector::choose(&hotspot, memory, false),
+            CodeFreeing::choose(&hotspot, memory),
+            Redefinition::choose(&hotspot, memory, Some(library.origin())),
+            Duration::ZERO,
+            ucontext::cycles,
+            jni.permanent_loaders(),
+        );
+        let block = handler_memory::block_offset();
+        let mask = Mask::own().map_err(|error| error.to_string())?;
+        Ok(Self { hotspot: Arc::new(hotspot), memory, unloading: Arc::new(unloading), block, mask })
+    }
+
+    /// Where handlers find the bounds of their stack.
+    pub fn block(&self) -> Option<BlockOffset> {
+        self.block
+    }
+
+    /// Writes the stacks of all threads; that of a dying process's thread first. `names` are those of Java threads; the
+    /// kernel's serve for the others.
+    ///
+    /// # Errors
+    /// The reason, in one line; as writing.
+    pub fn dump(
+        &self,
+        dying: Option<&Dying>,
+        names: &[(u64, String)],
+        out: &mut dyn Write,
+    ) -> Result<(), String> {
+        let patience = if dying.is_some() { OTHER_DUMP } else { Duration::ZERO };
+        let Some(_one) = DUMPING.try_lock_for(patience) else {
+            return Err(
+                "another dump of this JVM's stacks is in progress; try again when it is done".to_owned()
+            );
+        };
+        let begin = Instant::now();
+        vm_memory::add_code_heaps(self.memory, &self.hotspot);
+        self.unloading.note(self.memory);
+        let java = java_threads(&self.hotspot, self.memory);
+        let vm = ReadVm { hotspot: Arc::clone(&self.hotspot), memory: self.memory };
+        let mut printed = Printed {
+            printer: StackPrinter::new(vm, Arc::clone(&self.unloading)),
+            names,
+            out,
+            whole: 0,
+            partial: 0,
+        };
+        let offsets = self.hotspot.thread_offsets();
+        let mut stacks = Stacks {
+            memory: self.memory,
+            offsets: &offsets,
+            java: &java,
+            first_stack: first_stack(),
+            buffer: vec![0; MOST_BYTES],
+        };
+        if let Some(dying) = dying {
+            let ticks = printed.printer.now();
+            let (capture, length) = stacks.copy(dying.tid, &dying.capture);
+            printed.stack(&stacks.copied(dying.tid, capture, length, ticks))?;
+        }
+        let without = dying.map(|dying| dying.tid);
+        let (copied, mut missed) = self.copy_all(&printed.printer, &mut stacks, without, begin)?;
+        let copied_in = begin.elapsed();
+        for stack in &copied {
+            match dying.is_some() && begin.elapsed() >= DYING_DEADLINE {
+                true => missed.push((stack.tid, DEADLINE_OVER)),
+                false => printed.stack(stack)?,
+            }
+        }
+        printed.rest(&missed, copied_in, begin)
+    }
+
+    /// Copies the stacks of all threads but the calling one and `without`.
+    fn copy_all(
+        &self,
+        printer: &StackPrinter<&'static LiveMemory>,
+        stacks: &mut Stacks<'_>,
+        without: Option<i32>,
+        begin: Instant,
+    ) -> Result<(Vec<Copied>, Missed), String> {
+        let own = nix::unistd::gettid().as_raw();
+        let mut holder = Holder::install(self.block, &self.mask).map_err(|error| error.to_string())?;
+        let (mut copied, mut missed) = (Vec::new(), Vec::new());
+        let mut left: Vec<i32> =
+            kernel_threads::list().into_iter().filter(|&tid| Some(tid) != without).collect();
+        // Threads that wait for a processor are asked a second time.
+        for (wait_ns, is_last) in [(FIRST_WAIT_NS, false), (SECOND_WAIT_NS, true)] {
+            for tid in std::mem::take(&mut left) {
+                if tid == own {
+                    missed.push((tid, "this thread writes the dump"));
+                    continue;
+                }
+                if begin.elapsed() >= DEADLINE {
+                    missed.push((tid, DEADLINE_OVER));
+                    continue;
+                }
+                let ticks = printer.now();
+                match holder.hold(tid, wait_ns, |capture: &Capture| stacks.copy(tid, capture)) {
+                    Ok(((capture, length), true)) => {
+                        copied.push(stacks.copied(tid, capture, length, ticks));
+                    }
+                    Ok((_, false)) => missed.push((tid, "it went on before its stack was copied")),
+                    Err(NotHeld::Ended) => {}
+                    Err(NotHeld::Silent) => match kernel_threads::blocks(tid, holder.signal()) {
+                        Some(true) => missed.push((tid, "it blocks signals")),
+                        Some(false) if is_last => {
+                            missed.push((tid, "the kernel does not let it handle a signal"))
+                        }
+                        Some(false) => left.push(tid),
+                        None => {}
+                    },
+                }
+            }
+        }
+        Ok((copied, missed))
+    }
+}
+
+/// The text of a dump.
+struct Printed<'a> {
+    printer: StackPrinter<&'static LiveMemory>,
+    names: &'a [(u64, String)],
+    out: &'a mut dyn Write,
+    whole: usize,
+    partial: usize,
+}
+
+impl Printed<'_> {
+    /// Writes a stack at once: a dying process may not get further.
+    fn stack(&mut self, Copied { tid, head, stack, ticks }: &Copied) -> Result<(), String> {
         let address = head.capture.thread;
-        let name = names.iter().find(|(thread, _)| *thread == address && address != 0);
+        let name = self.names.iter().find(|(thread, _)| *thread == address && address != 0);
         let name = name.map(|(_, name)| name.clone()).or_else(|| kernel_threads::name_of(*tid));
         let kind = if address == 0 { "native" } else { "Java" };
-        // Writing to a string does not fail.
-        let _ = writeln!(out, "Thread {tid} \"{}\" ({kind})", name.unwrap_or_default());
+        let mut text = format!("Thread {tid} \"{}\" ({kind})\n", name.unwrap_or_default());
         let snapshot = Snapshot { head: *head, stack, frozen: Frozen::NONE, name: &[], is_copy: true };
-        partial += usize::from(!printer.print(&snapshot, *ticks, &mut out));
-        out.push('\n');
+        match self.printer.print(&snapshot, *ticks, &mut text) {
+            true => self.whole += 1,
+            false => self.partial += 1,
+        }
+        text.push('\n');
+        self.write(&text)
     }
-    for (tid, reason) in &missed {
-        let name = kernel_threads::name_of(*tid).unwrap_or_default();
-        let _ = writeln!(out, "Thread {tid} \"{name}\"\n[no stack: {reason}]\n");
+
+    /// Writes the threads without a stack, and the line of counts and times.
+    fn rest(mut self, missed: &Missed, copied_in: Duration, begin: Instant) -> Result<(), String> {
+        let mut text = String::new();
+        for (tid, reason) in missed {
+            let name = kernel_threads::name_of(*tid).unwrap_or_default();
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "Thread {tid} \"{name}\"\n[no stack: {reason}]\n");
+        }
+        let (longest_ns, sum_ns) = hold::pauses();
+        let micros = |ns: u64| ns as f64 / 1e3;
+        let _ = writeln!(
+            text,
+            "{} threads: {} whole stacks, {} partial, {} not reached; longest pause of a thread {:.0} us, of all together \
+             {:.0} us; copied in {:.1} ms, printed in {:.1} ms",
+            self.whole + self.partial + missed.len(),
+            self.whole,
+            self.partial,
+            missed.len(),
+            micros(longest_ns),
+            micros(sum_ns),
+            copied_in.as_secs_f64() * 1e3,
+            (begin.elapsed() - copied_in).as_secs_f64() * 1e3,
+        );
+        self.write(&text)
     }
-    let (longest_ns, sum_ns) = hold::pauses();
-    let micros = |ns: u64| ns as f64 / 1e3;
-    let _ = writeln!(
-        out,
-        "{} threads: {} whole stacks, {partial} partial, {} not reached; longest pause of a thread {:.0} us, of all together \
-         {:.0} us; copied in {:.1} ms, printed in {:.1} ms",
-        copied.len() + missed.len(),
-        copied.len() - partial,
-        missed.len(),
-        micros(longest_ns),
-        micros(sum_ns),
-        copied_in.as_secs_f64() * 1e3,
-        (begin.elapsed() - copied_in).as_secs_f64() * 1e3,
-    );
-    Ok(out)
+
+    fn write(&mut self, text: &str) -> Result<(), String> {
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        written.map_err(|error| format!("cannot write the stacks: {error}"))
+    }
+}
+
+/// What copies of stacks need; made before a thread is held.
+struct Stacks<'a> {
+    memory: &'static LiveMemory,
+    offsets: &'a ThreadOffsets,
+    java: &'a [JavaThread],
+    first_stack: (u64, u64),
+    buffer: Vec<u8>,
+}
+
+impl Stacks<'_> {
+    /// Copies the stack of a thread that is held, without allocating or locking. Returns what was captured, completed by the
+    /// fields of its `JavaThread`, and the number of bytes in the buffer.
+    fn copy(&mut self, tid: i32, capture: &Capture) -> (Capture, usize) {
+        let mut capture = *capture;
+        if let Some(java) = self.java.iter().find(|java| java.tid == tid) {
+            add_java_state(&mut capture, java.address, self.memory, self.offsets);
+            capture.stack_high = java.stack_high;
+        } else if capture.stack_high == 0 && (self.first_stack.0..self.first_stack.1).contains(&capture.sp) {
+            capture.stack_high = self.first_stack.1;
+        }
+        let bytes = usize::try_from(capture.stack_high.saturating_sub(capture.sp)).unwrap_or(0);
+        let place = self.buffer.get_mut(..bytes.min(MOST_BYTES)).unwrap_or_default();
+        let length = self.memory.read(capture.sp, place).map_or(0, |()| place.len());
+        (capture, length)
+    }
+
+    /// Returns the copy in the buffer.
+    fn copied(&self, tid: i32, capture: Capture, length: usize, ticks: u64) -> Copied {
+        let stack = self.buffer.get(..length).unwrap_or_default().to_vec();
+        let head = SnapshotHead { capture, stack_bytes: length as u64, ..SnapshotHead::default() };
+        Copied { tid, head, stack, ticks }
+    }
 }
 
 /// A `JavaThread`.
@@ -155,62 +343,6 @@ fn java_threads(hotspot: &HotSpot, memory: &LiveMemory) -> Vec<JavaThread> {
 }
 
 type Missed = Vec<(i32, &'static str)>;
-
-/// Copies the stacks of all threads but the calling one.
-fn copy_all(
-    printer: &StackPrinter<&'static LiveMemory>,
-    (memory, offsets, java): (&'static LiveMemory, &ThreadOffsets, &[JavaThread]),
-    threads: &[i32],
-    begin: Instant,
-) -> Result<(Vec<Copied>, Missed), String> {
-    let own = nix::unistd::gettid().as_raw();
-    let first_stack = first_stack();
-    let mut holder = Holder::install(handler_memory::block_offset()).map_err(|error| error.to_string())?;
-    let (mut copied, mut missed) = (Vec::new(), Vec::new());
-    // Made before a thread is held.
-    let mut buffer = vec![0; MOST_BYTES];
-    for &tid in threads {
-        if tid == own {
-            missed.push((tid, "this thread writes the dump"));
-            continue;
-        }
-        if begin.elapsed() >= DEADLINE {
-            missed.push((tid, "the deadline was over"));
-            continue;
-        }
-        let known = java.iter().find(|java| java.tid == tid);
-        let ticks = printer.now();
-        let copy = |capture: &Capture| {
-            let mut capture = *capture;
-            if let Some(java) = known {
-                add_java_state(&mut capture, java.address, memory, offsets);
-                capture.stack_high = java.stack_high;
-            } else if capture.stack_high == 0 && first_stack.0 <= capture.sp && capture.sp < first_stack.1 {
-                capture.stack_high = first_stack.1;
-            }
-            let bytes = usize::try_from(capture.stack_high.saturating_sub(capture.sp)).unwrap_or(0);
-            let place = buffer.get_mut(..bytes.min(MOST_BYTES)).unwrap_or_default();
-            let length = memory.read(capture.sp, place).map_or(0, |()| place.len());
-            (capture, length)
-        };
-        match holder.hold(tid, copy) {
-            Ok(((capture, length), was_held)) => {
-                if !was_held {
-                    missed.push((tid, "it went on before its stack was copied"));
-                    continue;
-                }
-                let stack = buffer.get(..length).unwrap_or_default().to_vec();
-                let head = SnapshotHead { capture, stack_bytes: length as u64, ..SnapshotHead::default() };
-                copied.push(Copied { tid, head, stack, ticks });
-            }
-            Err(NotHeld::Ended) => {}
-            Err(NotHeld::Silent) => {
-                missed.push((tid, "it blocks signals, or the kernel does not let it handle one"))
-            }
-        }
-    }
-    Ok((copied, missed))
-}
 
 /// Adds the fields of a held thread's `JavaThread`, by checked reads: a thread that ends frees it.
 fn add_java_state(capture: &mut Capture, thread: u64, memory: &LiveMemory, offsets: &ThreadOffsets) {

@@ -16,7 +16,7 @@ use crate::jvmti::vm::Vm;
 use crate::options::Options;
 use crate::program_api::results::{self, Failure, Plan};
 use crate::session::{self, PreparedSession};
-use crate::{control, log};
+use crate::{control, dumps, log};
 
 /// Why no profile begins.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,8 @@ fn claimed(vm: Vm, text: &str, is_attached: bool, mut plan: Plan) -> Result<(), 
     let failed = |error: &dyn std::error::Error| Refusal::Failed(error.to_string());
     let mut options = Options::parse(text).map_err(|error| failed(&error))?;
     log::install(options.log);
+    // Before the profile, which chooses a signal that is free then.
+    dumps::arm(vm, &options.dumps, is_attached).map_err(Refusal::Failed)?;
     if !options.starts {
         session::prepare_waiting(&options, vm, is_attached).map_err(|error| failed(&error))?;
         control::wait_for_start(text);

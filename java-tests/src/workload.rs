@@ -126,9 +126,19 @@ impl Workload {
         options: &str,
         mut on_progress: impl FnMut(u64),
     ) -> Finished {
+        self.run_with_agent_watched_by(jdk, options, |_, cpu_ns| on_progress(cpu_ns))
+    }
+
+    /// As [`run_with_agent_watched`](Self::run_with_agent_watched); `on_progress` gets the process id as well.
+    pub fn run_with_agent_watched_by(
+        &self,
+        jdk: &Jdk,
+        options: &str,
+        mut on_progress: impl FnMut(i32, u64),
+    ) -> Finished {
         let mut command = self.java(jdk);
         command.args(self.java_arguments(Some(options)));
-        run_watched(command, |_, cpu_ns| on_progress(cpu_ns))
+        run_watched(command, |pid, cpu_ns| on_progress(pid.as_raw(), cpu_ns))
     }
 
     /// Runs the workload under `tickwalk record`.

@@ -46,6 +46,7 @@ pub mod chunks;
 pub mod classes;
 pub mod flags;
 pub mod guard;
+pub mod initialised;
 pub mod java_api;
 pub mod jni_calls;
 pub mod loaders;

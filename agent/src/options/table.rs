@@ -31,7 +31,7 @@ const fn option(
 }
 
 /// All options, in the order of the table.
-pub const OPTIONS: [AgentOption; 32] = [
+pub const OPTIONS: [AgentOption; 36] = [
     option(
         ["mode", "MODE"],
         "`cputime`",
@@ -217,6 +217,34 @@ pub const OPTIONS: [AgentOption; 32] = [
         "`yes`, `no`",
         "'no' to wait for a start, or 'yes'",
         "load, and wait for `tickwalk start` or `attach`",
+    ),
+    option(
+        ["crashstacks", "PATH"],
+        "off",
+        "as `file`, or `stderr`",
+        "stderr or a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
+        "if the JVM crashes or aborts, write the stacks of all threads before it ends",
+    ),
+    option(
+        ["dumpsignal", "SIGNAL"],
+        "off",
+        "`SIGQUIT`, `SIGUSR1` or a real-time signal",
+        "SIGQUIT, SIGUSR1 or the number of a real-time signal",
+        "write the stacks of all threads when this signal arrives; a handler of the program or of the JVM runs as well",
+    ),
+    option(
+        ["dumpcpu", "P%/TIME"],
+        "off",
+        "1% to 100000% of a processor; 1s to 1h",
+        "a share of a processor and a time between 1s and 1h, as in 90%/10s",
+        "write the stacks of all threads when the process has used more CPU time than this share over this time; once a minute at most",
+    ),
+    option(
+        ["dumpfile", "PATH"],
+        "`%p-%t.stacks`",
+        "as `file`, or `stderr`",
+        "stderr or a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
+        "file to which the dumps of `dumpsignal` and `dumpcpu` are appended",
     ),
     option(
         ["strict", ""],

@@ -24,12 +24,10 @@ use libc::{c_int, c_void, siginfo_t};
 use stackwalk::Capture;
 
 use super::own_stack::{self, BlockOffset};
-use super::{SignalError, current_action, is_blocked, ucontext};
+use super::{Mask, SignalError, current_action, ucontext};
 
 /// Longest time in the handler: many times the copy of the largest stack.
 const LONGEST_HOLD_NS: u64 = 50_000_000;
-/// Longest wait for a thread; one that runs or sleeps gets its signal within microseconds, if it gets a processor.
-const LONGEST_WAIT_NS: u64 = 100_000_000;
 /// Pause between two looks at the state.
 const PAUSE_NS: i64 = 20_000;
 
@@ -106,14 +104,14 @@ struct QueuedSignal {
 const _: () = assert!(size_of::<QueuedSignal>() == size_of::<siginfo_t>());
 
 impl Holder {
-    /// Installs the handler for a real-time signal that has none.
+    /// Installs the handler for a real-time signal that has none and that is not in `mask`, which the program's threads have.
     ///
     /// # Errors
     /// [`SignalError`].
-    pub fn install(block: Option<BlockOffset>) -> Result<Self, SignalError> {
+    pub fn install(block: Option<BlockOffset>, mask: &Mask) -> Result<Self, SignalError> {
         let free = |signal: &c_int| {
             let is_default = current_action(*signal).is_ok_and(|action| action.sa_sigaction == libc::SIG_DFL);
-            is_default && !is_blocked(*signal)
+            is_default && !mask.blocks(*signal)
         };
         // The first ones are those of C libraries.
         let mut signals = libc::SIGRTMIN().saturating_add(4)..=libc::SIGRTMAX();
@@ -134,12 +132,22 @@ impl Holder {
         Ok(Self { signal, previous, requests: REQUEST.word.load(Ordering::Relaxed) / STATES })
     }
 
-    /// Holds a thread, runs `copy` with its registers, and lets it go. Returns the result, and
-    /// whether the thread was held all the time. `copy` must not allocate or lock.
+    /// The signal.
+    pub fn signal(&self) -> i32 {
+        self.signal
+    }
+
+    /// Holds a thread, runs `copy` with its registers, and lets it go; waits for it at most for `wait_ns`. Returns the result,
+    /// and whether the thread was held all the time. `copy` must not allocate or lock.
     ///
     /// # Errors
     /// [`NotHeld`].
-    pub fn hold<T>(&mut self, tid: i32, copy: impl FnOnce(&Capture) -> T) -> Result<(T, bool), NotHeld> {
+    pub fn hold<T>(
+        &mut self,
+        tid: i32,
+        wait_ns: u64,
+        copy: impl FnOnce(&Capture) -> T,
+    ) -> Result<(T, bool), NotHeld> {
         self.requests = self.requests.wrapping_add(1);
         let number = self.requests.wrapping_mul(STATES);
         let [asked, held] = [ASKED, HELD].map(|state| number | state);
@@ -151,7 +159,7 @@ impl Holder {
         }
         // Acquire: pairs with the handler's HELD.
         while REQUEST.word.load(Ordering::Acquire) != held {
-            let is_late = ucontext::monotonic().saturating_sub(begin) > LONGEST_WAIT_NS;
+            let is_late = ucontext::monotonic().saturating_sub(begin) > wait_ns;
             let gives_up = is_late
                 && REQUEST
                     .word

@@ -18,6 +18,7 @@ mod cpu;
 pub mod descriptors;
 pub mod draw;
 pub mod drift;
+pub mod dump_request;
 pub mod expiration;
 pub mod frozen;
 pub mod grid;
@@ -62,11 +63,8 @@ const RESERVED_REAL_TIME: i32 = 4;
 /// # Errors
 /// [`SignalError`].
 pub fn choose(requested: Option<i32>) -> Result<i32, SignalError> {
-    let mask = own_mask()?;
-    let blocks = |signal: i32| {
-        // SAFETY: the set is valid.
-        unsafe { libc::sigismember(&raw const mask, signal) == 1 }
-    };
+    let mask = Mask::own()?;
+    let blocks = |signal: i32| mask.blocks(signal);
     if let Some(signal) = requested {
         return if blocks(signal) { Err(SignalError::Blocked(signal)) } else { Ok(signal) };
     }
@@ -114,8 +112,26 @@ pub fn has_handler(signal: i32) -> bool {
 
 /// Returns whether the calling thread blocks a signal; false if that is unknown.
 pub fn is_blocked(signal: i32) -> bool {
-    // SAFETY: the set is valid.
-    own_mask().is_ok_and(|mask| unsafe { libc::sigismember(&raw const mask, signal) == 1 })
+    Mask::own().is_ok_and(|mask| mask.blocks(signal))
+}
+
+/// The signals that a thread blocks.
+pub struct Mask(libc::sigset_t);
+
+impl Mask {
+    /// Returns those of the calling thread.
+    ///
+    /// # Errors
+    /// [`SignalError::Refused`].
+    pub fn own() -> Result<Self, SignalError> {
+        own_mask().map(Self)
+    }
+
+    /// Returns whether a signal is blocked.
+    pub fn blocks(&self, signal: i32) -> bool {
+        // SAFETY: the set is valid.
+        unsafe { libc::sigismember(&raw const self.0, signal) == 1 }
+    }
 }
 
 /// Returns the signals that the calling thread blocks.
