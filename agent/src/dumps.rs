@@ -22,8 +22,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use parking_lot::Mutex;
 use sampler_thread::account::clock::process_cpu_nanos;
 
-use crate::jvmti::initialised;
 use crate::jvmti::vm::Vm;
+use crate::jvmti::{guard, initialised};
 use crate::options::dumps::{CpuLimit, DumpOptions};
 use crate::options::file_name;
 use crate::signal::dump_request::{Dying, Requests};
@@ -126,7 +126,7 @@ impl DumpThread {
         loop {
             self.wait();
             if let Some(dying) = self.requests.dying() {
-                self.dump_of_death(&dying);
+                guard::entry_point((), || self.dump_of_death(&dying));
                 self.requests.dumped();
                 return;
             }

@@ -273,6 +273,12 @@ const CPU_EVENTS: [&str; 3] = ["cpu", "ctimer", "itimer"];
 /// Returns what to write in place of an unknown option.
 fn hint(name: &str) -> String {
     const SIMILAR: f64 = 0.75;
+    // Those of async-profiler.
+    if ["include", "exclude"].contains(&name) {
+        return format!(
+            "the agent keeps all stacks; select when you read them, as in tickwalk top --{name} PATTERN FILE"
+        );
+    }
     let rated = OPTIONS.map(|option| (strsim::jaro_winkler(name, option.name), option.name));
     match rated.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)) {
         Some((similarity, option)) if similarity >= SIMILAR => format!("did you mean {option}?"),

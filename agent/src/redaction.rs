@@ -5,6 +5,8 @@
 //! `sun.java.command` joins the arguments with spaces, so arguments that contain spaces are found by `/proc/self/cmdline`.
 //! Invariant: a value is hidden up to the end of its argument, even where it may end earlier.
 
+use profile::pattern::matches;
+
 /// Parts of names that mark a secret, in small letters.
 const SECRET_PARTS: [&str; 11] = [
     "password",
@@ -127,17 +129,6 @@ fn without_credentials(argument: &str) -> String {
         result.push_str(rest);
     }
     result
-}
-
-/// Returns whether `text` has the form of `pattern`, in which `*` stands for any text.
-pub fn matches(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((start, rest)) => {
-            let Some(text) = text.strip_prefix(start) else { return false };
-            (0..=text.len()).any(|at| text.get(at..).is_some_and(|tail| matches(rest, tail)))
-        }
-    }
 }
 
 #[cfg(test)]

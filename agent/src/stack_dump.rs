@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use profile::symbol::function_text;
 use sampler_thread::printed::StackPrinter;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
@@ -154,7 +155,7 @@ impl StackDumper {
         let java = java_threads(&self.hotspot, self.memory);
         let vm = ReadVm { hotspot: Arc::clone(&self.hotspot), memory: self.memory };
         let mut printed = Printed {
-            printer: StackPrinter::new(vm, Arc::clone(&self.unloading)),
+            printer: StackPrinter::new(vm, Arc::clone(&self.unloading), function_text),
             names,
             out,
             whole: 0,
@@ -198,7 +199,7 @@ impl StackDumper {
         let (mut copied, mut missed) = (Vec::new(), Vec::new());
         let mut left: Vec<i32> =
             kernel_threads::list().into_iter().filter(|&tid| Some(tid) != without).collect();
-        // Threads that wait for a processor are asked a second time.
+        // On a busy machine threads wait for a processor, this one included: who is missing is asked a second time.
         for (wait_ns, is_last) in [(FIRST_WAIT_NS, false), (SECOND_WAIT_NS, true)] {
             for tid in std::mem::take(&mut left) {
                 if tid == own {
@@ -214,7 +215,10 @@ impl StackDumper {
                     Ok(((capture, length), true)) => {
                         copied.push(stacks.copied(tid, capture, length, ticks));
                     }
-                    Ok((_, false)) => missed.push((tid, "it went on before its stack was copied")),
+                    Ok((_, false)) | Err(NotHeld::Released) => match is_last {
+                        true => missed.push((tid, "it went on before its stack was copied")),
+                        false => left.push(tid),
+                    },
                     Err(NotHeld::Ended) => {}
                     Err(NotHeld::Silent) => match kernel_threads::blocks(tid, holder.signal()) {
                         Some(true) => missed.push((tid, "it blocks signals")),

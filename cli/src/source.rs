@@ -251,6 +251,13 @@ pub struct SelectionArguments {
     /// Only stacks with a frame that contains this text; can be repeated
     #[arg(long, value_name = "TEXT")]
     frame: Vec<String>,
+    /// Only stacks with a frame of this form, in which * stands for any text, such as 'java.util.*'; can be repeated, and
+    /// one of the forms has to match
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+    /// No stacks with a frame of this form; can be repeated
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
     /// Header for requests to a collector, such as "Authorization: Bearer TOKEN"; can be repeated
     #[arg(
         long,
@@ -282,6 +289,8 @@ impl SelectionArguments {
             ("thread_kind", &self.thread_kind),
             ("kind", &self.kind),
             ("frame", &self.frame),
+            ("include", &self.include),
+            ("exclude", &self.exclude),
         ];
         let single = single.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
         let repeated = repeated

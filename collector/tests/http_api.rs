@@ -229,7 +229,7 @@ fn every_parameter_is_understood() {
             names.insert(name);
         }
     }
-    assert_eq!(names.len(), 8, "{names:?}");
+    assert_eq!(names.len(), 10, "{names:?}");
     served.server.stop();
 }
 
@@ -367,4 +367,41 @@ fn a_profile_of_the_next_seconds_has_what_arrives() {
     assert_eq!(body.map(|body| &body[..2]), Some(&[0x1f, 0x8b][..]), "gzip");
     server.stop();
     served.server.stop();
+}
+
+/// Each metric and each label of the dashboard in `cli/packaging`, after queries and samples that make all of them.
+#[test]
+fn the_dashboard_asks_for_metrics_that_exist() {
+    let dashboard = include_str!("../../cli/packaging/grafana-dashboard.json");
+    let dashboard: Value = serde_json::from_str(dashboard).expect("JSON");
+    let mut expressions = Vec::new();
+    find_expressions(&dashboard, &mut expressions);
+    assert!(expressions.len() >= 8, "{expressions:?}");
+    let served = Served::of([boundless(1)]);
+    served.ask("methods");
+    let (_, metrics) = served.get("/metrics");
+    let samples: Vec<&str> = metrics.lines().filter(|line| !line.starts_with('#')).collect();
+    for expression in expressions {
+        let words = || expression.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        let name = words().find(|word| word.starts_with("tickwalk_")).expect("a metric of ours");
+        let found = samples.iter().find(|line| line.split(['{', ' ']).next() == Some(name));
+        let line = found.unwrap_or_else(|| panic!("{name} of {expression:?} is not in /metrics:\n{metrics}"));
+        let labels = expression.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+        for label in labels.flat_map(|labels| labels.split(", ")) {
+            assert!(line.contains(&format!("{label}=\"")), "{label} of {expression:?} is not in {line}");
+        }
+    }
+    served.server.stop();
+}
+
+/// Collects the queries of a dashboard's panels.
+fn find_expressions(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("expr").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|value| find_expressions(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| find_expressions(value, found)),
+        _ => {}
+    }
 }

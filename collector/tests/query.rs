@@ -206,6 +206,16 @@ fn every_view_of_time_adds_up_to_the_whole() {
     let java = both.ask("methods", &[("thread_kind", "java")])["total_ns"].as_u64().expect("number");
     let compiler = both.ask("methods", &[("thread", "C2 Compiler")])["total_ns"].as_u64().expect("number");
     assert_eq!(gc + java + compiler, whole);
+    // Patterns of whole frames: those with and those without are all, and one of several must match.
+    let of = |pairs: &[(&str, &str)]| both.ask("methods", pairs)["total_ns"].as_u64().expect("number");
+    let form = "com.example.shop.tax.*";
+    let with = of(&[("include", form)]);
+    assert_eq!(with, of(&[("frame", "com.example.shop.tax.")]));
+    assert!(0 < with && with < whole, "{with} of {whole}");
+    assert_eq!(with + of(&[("exclude", form)]), whole);
+    assert_eq!(of(&[("include", "nothing"), ("include", form)]), with);
+    assert_eq!(of(&[("include", form), ("exclude", "*.Rules.evaluate"), ("exclude", "*tax*")]), 0);
+    assert_eq!(of(&[("include", "shop")]), 0, "a part of a frame");
 }
 
 #[test]

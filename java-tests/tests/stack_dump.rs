@@ -4,6 +4,9 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use java_tests::{Finished, Workload, binaries, create_end_file, on_every_jdk, run};
 
 fn tickwalk(arguments: &[&str]) -> Finished {
@@ -60,6 +63,9 @@ fn check_dump(dump: &str) {
     assert!(java > 2, "native frames lie above: {waiting:#?}");
     waiting[..java].iter().for_each(|line| check_native(line));
     assert!(waiting[..java].iter().any(|line| line.contains("[libjvm.so+0x")), "{waiting:#?}");
+    // C++ names are readable.
+    let is_readable = |line: &&str| line.starts_with("JavaCalls::call_helper+0x");
+    assert!(main.iter().any(is_readable), "{main:#?}");
     // A thread that the VM does not know as a Java thread.
     let native = stack_of(dump, "VM Thread");
     place(&native, "start_thread+0x");
@@ -101,6 +107,12 @@ on_every_jdk! { concurrent;
                 2 => assert_eq!(tickwalk(&["start", "-o", &recording, &text]).exit_code(), 0),
                 3 => check_dump(&dump()),
                 4 => {
+                    let process = Pid::from_raw(pid);
+                    kill(process, Signal::SIGSTOP).expect("the JVM runs");
+                    let stopped = tickwalk(&["dump-stacks", "--timeout", "1s", &text]);
+                    kill(process, Signal::SIGCONT).expect("the JVM is stopped");
+                    assert_eq!(stopped.exit_code(), 1);
+                    assert!(stopped.stderr.contains("did not answer the request within 1s"), "{}", stopped.stderr);
                     assert_eq!(tickwalk(&["stop", &text]).exit_code(), 0);
                     create_end_file(&end_file);
                 }

@@ -5,6 +5,7 @@
 //! Invariant: a method whose class may have been unloaded since its stack was copied is shown as `[unloaded]`; a stack that
 //! was not walked to its root ends with a line that says why.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub struct StackPrinter<M: Memory> {
     vm: Vm<M>,
     walker: StackWalker,
     modules: Vec<Module>,
+    /// Makes a symbol readable.
+    readable: fn(&str) -> Cow<'_, str>,
     /// Stacks printed so far.
     stacks: u32,
 }
@@ -40,8 +43,8 @@ struct Module {
 }
 
 impl<M: Memory> StackPrinter<M> {
-    /// A printer for the stacks of this process.
-    pub fn new(vm: Vm<M>, unloading: Arc<Unloading>) -> Self {
+    /// A printer for the stacks of this process, in which symbols appear as `readable` returns them.
+    pub fn new(vm: Vm<M>, unloading: Arc<Unloading>, readable: fn(&str) -> Cow<'_, str>) -> Self {
         let mut walker = StackWalker::new(unloading, true, MOST_FRAMES);
         walker.begin_drain(&vm);
         walker.refresh(&vm, None);
@@ -54,7 +57,7 @@ impl<M: Memory> StackPrinter<M> {
             name: "code cache".to_owned(),
         });
         modules.extend(code);
-        Self { vm, walker, modules, stacks: 0 }
+        Self { vm, walker, modules, readable, stacks: 0 }
     }
 
     /// Returns the time stamp of this moment; a stack must be copied after it was taken.
@@ -130,7 +133,10 @@ impl<M: Memory> StackPrinter<M> {
         match name.range.end.saturating_sub(name.range.start) {
             // A name for this address only is made of the library and the offset, which are there already.
             0 | 1 => format!("({address})"),
-            _ => format!("{}+{:#x} ({address})", name.text, pc.wrapping_sub(name.range.start)),
+            _ => {
+                let symbol = (self.readable)(&name.text);
+                format!("{symbol}+{:#x} ({address})", pc.wrapping_sub(name.range.start))
+            }
         }
     }
 

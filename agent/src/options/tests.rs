@@ -113,8 +113,17 @@ fn mistakes_are_named() {
         "verbose",
         "unknown option 'verbose'; the options are mode, interval, rate, budget, clock, signal, collector, ca, \
          token, tokenfile, insecure, window, exitwait, abandon, file, duration, loop, threads, skipthreads, native, vm, service, \
-         label, gcdrain, redact, maxstack, depth, log, logfile, start, strict, debug",
+         label, gcdrain, redact, maxstack, depth, log, logfile, start, crashstacks, dumpsignal, dumpcpu, dumpfile, strict, debug",
     );
+    check_error(
+        "include=*Foo*",
+        "unknown option 'include'; the agent keeps all stacks; select when you read them, as in tickwalk top --include PATTERN FILE",
+    );
+    check_error(
+        "dumpsignal=40,signal=40",
+        "options 'signal' and 'dumpsignal' name the same signal, 40; choose another one for dumpsignal=",
+    );
+    check_error("dumpcpu=90", &format!("option 'dumpcpu': '90' is not {}", form("dumpcpu")));
     check_error("file=%{NO_SUCH}/x", &format!("option 'file': '%{{NO_SUCH}}/x' is not {}", form("file")));
     check_error(
         "file=x.parquet",

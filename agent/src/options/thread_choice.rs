@@ -1,8 +1,7 @@
 //! Which threads are sampled, by name and by kind.
 
+use profile::pattern::matches;
 use sampler_thread::process::ThreadKind;
-
-use crate::redaction::matches;
 
 /// Begins a kind among names, as in `kind=gc`.
 const KIND: &str = "kind=";

@@ -72,8 +72,8 @@ const WITHOUT_EFFECT: [&str; 21] = [
 
 /// Words that would change which samples a result has, each with what to do instead.
 const REFUSED: [(&str, &str); 12] = [
-    ("include", "write a recording and select: tickwalk export --frame"),
-    ("exclude", "write a recording and select: tickwalk export --frame"),
+    ("include", "write a recording and select: tickwalk export --include"),
+    ("exclude", "write a recording and select: tickwalk export --exclude"),
     ("alluser", "leave it out: samples have no frames of the kernel, and time there is part of the caller's"),
     ("allkernel", "leave it out: samples have no frames of the kernel"),
     ("alloc", "leave it out: Tickwalk samples CPU time only"),
@@ -236,7 +236,7 @@ mod tests {
     fn mistakes_say_what_to_write_instead() {
         check_error("start,event=alloc", "'alloc' is not sampled; write event=cpu");
         check_error("start,event=cpu,alloc=512k", "Tickwalk samples CPU time only");
-        check_error("collapsed,include=*Foo*", "tickwalk export --frame");
+        check_error("collapsed,include=*Foo*", "tickwalk export --include");
         check_error("start,intervall=1ms", "did you mean interval?");
         check_error("start,loop=1h,file=a.jfr", "write %t, the time, into file=");
         check_error("interval=1ms", "no command");

@@ -77,6 +77,8 @@ pub fn pauses() -> (u64, u64) {
 pub enum NotHeld {
     /// It has ended.
     Ended,
+    /// It went on before this thread had seen that it was held.
+    Released,
     /// It did not handle the signal in time: it blocks it, or the kernel does something for it that cannot be interrupted.
     Silent,
 }
@@ -158,7 +160,15 @@ impl Holder {
             return Err(NotHeld::Ended);
         }
         // Acquire: pairs with the handler's HELD.
-        while REQUEST.word.load(Ordering::Acquire) != held {
+        loop {
+            let word = REQUEST.word.load(Ordering::Acquire);
+            if word == held {
+                break;
+            }
+            // The handler waits for a time that this thread may have spent without a processor.
+            if word == number | IDLE {
+                return Err(NotHeld::Released);
+            }
             let is_late = ucontext::monotonic().saturating_sub(begin) > wait_ns;
             let gives_up = is_late
                 && REQUEST

@@ -91,6 +91,7 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/descriptors.rs",
     "agent/src/signal/draw.rs",
     "agent/src/signal/drift.rs",
+    "agent/src/signal/dump_request.rs",
     "agent/src/signal/grid.rs",
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/cpu/aarch64.rs",

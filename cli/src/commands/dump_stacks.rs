@@ -13,6 +13,7 @@ use crate::jvm::agent;
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
 use crate::jvm::workplace::Workplace;
+use crate::option_values::Time;
 use crate::output;
 
 /// Begins the answer of an agent that makes no dump.
@@ -22,7 +23,7 @@ const ERROR: &str = "error: ";
 #[command(after_help = "\
 Examples:
   tickwalk dump-stacks 4321
-  tickwalk dump-stacks 4321 | c++filt              C++ names
+  tickwalk dump-stacks --timeout 5s 4321           for a JVM that may hang
 
 Each frame is a line: symbol+0xOFFSET (0xADDRESS [module+0xOFFSET]), or Class.method(File.java:LINE) [kind] (...) for Java.
 Each thread is held for the time in which its stack is copied; the last line says for how long. No safepoint is needed, so a
@@ -31,6 +32,9 @@ pub struct Arguments {
     /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
     #[arg(long, value_name = "PATH")]
     agent: Option<std::path::PathBuf>,
+    /// Time limit for the answer of the JVM
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    timeout: Time,
     /// Process id of the JVM
     #[arg(value_name = "PID")]
     pid: i32,
@@ -39,7 +43,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let pid = arguments.pid;
     let library = agent_library::find(arguments.agent.as_deref())?;
-    let jvm = Jvm::find(pid)?;
+    let jvm = Jvm::find(pid)?.answering_within(arguments.timeout.0);
     // Requests to one JVM wait for each other, so the second would only be late.
     let name = SocketAddr::from_abstract_name(format!("tickwalk-dump-stacks-{pid}"))?;
     let Ok(_only) = UnixListener::bind_addr(&name) else {

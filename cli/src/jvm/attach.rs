@@ -45,6 +45,8 @@ pub struct Jvm {
     /// Its process id in its own pid namespace, which is part of its files' names.
     inner_pid: i32,
     owner: Owner,
+    /// Time limit for an answer.
+    patience: Duration,
 }
 
 impl Jvm {
@@ -77,7 +79,18 @@ impl Jvm {
         if !status.handles_quit {
             return Err(AttachError::NoSignal(pid));
         }
-        Ok(Self { pid: checked, process, inner_pid: status.inner_pid, owner: status.owner })
+        Ok(Self {
+            pid: checked,
+            process,
+            inner_pid: status.inner_pid,
+            owner: status.owner,
+            patience: ANSWER_TIMEOUT,
+        })
+    }
+
+    /// Waits for an answer at most for this time.
+    pub fn answering_within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Returns the process.
@@ -100,11 +113,16 @@ impl Jvm {
             return Err(AttachError::BadArgument);
         }
         let mut stream = self.connect()?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_read_timeout(Some(self.patience))?;
         let request: Vec<u8> = parts.iter().flat_map(|part| part.bytes().chain([0])).collect();
         stream.write_all(&request)?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        stream.read_to_string(&mut answer).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                AttachError::NoAnswer(self.process.0, self.patience)
+            }
+            _ => error.into(),
+        })?;
         parse_answer(self.process.0, &answer)
     }
 

@@ -36,6 +36,11 @@ pub enum AttachError {
                 limit = SOCKET_TIMEOUT.as_secs())]
     NoSocket(i32),
     #[error(
+        "JVM {0} did not answer the request within {1:?}: it is stopped, or its thread for attachments hangs, for example in \
+         malloc; continue it, or look at it with a debugger (gdb -p {0})"
+    )]
+    NoAnswer(i32, Duration),
+    #[error(
         "the agent's path or options are longer than {LONGEST_ARGUMENT} bytes or contain a zero byte; \
                     shorten them"
     )]

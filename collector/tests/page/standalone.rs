@@ -171,13 +171,15 @@ fn a_file_answers_as_the_collector_does() {
     for name in ["h2-25", "lossy-21", "planted-25"] {
         let (store, path) = page_of(name);
         let page = open(&browser, &path, "light");
-        let selections: [&[(&str, &str)]; 7] = [
+        let selections: [&[(&str, &str)]; 9] = [
             &[],
             &[("thread", "main")],
             &[("thread_kind", "compiler")],
             &[("frame", "java")],
             &[("kind", "inlined"), ("kind", "vm")],
             &[("frame", "a"), ("thread_kind", "java"), ("kind", "c2")],
+            &[("include", "java.*"), ("include", "*.main"), ("exclude", "*(*)*"), ("exclude", "*.get")],
+            &[("exclude", "java.*")],
             &[("process", "nobody")],
         ];
         for selection in selections {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::error::{QueryError, VALUES};
 use crate::dictionary::Dictionary;
+use crate::pattern::matches;
 use crate::session::Session;
 use crate::source::{Gap, Source};
 use crate::thread::{kind_text, virtual_id, virtual_ids};
@@ -41,6 +42,8 @@ pub struct Selection {
     thread_kinds: Vec<String>,
     kinds: Vec<String>,
     frames: Vec<String>,
+    includes: Vec<String>,
+    excludes: Vec<String>,
 }
 
 /// The absolute time range of a selection.
@@ -125,6 +128,8 @@ impl Selection {
                 require(FRAME_KINDS.iter().any(|(name, _)| *name == value), parameter, expected)?;
                 &mut self.kinds
             }
+            "include" => &mut self.includes,
+            "exclude" => &mut self.excludes,
             _ => &mut self.frames,
         };
         if list.len() >= VALUES {
@@ -239,7 +244,7 @@ impl Selection {
 
     /// Returns whether frames or kinds of frames are selected.
     pub fn filters_stacks(&self) -> bool {
-        !self.kinds.is_empty() || !self.frames.is_empty()
+        ![&self.kinds, &self.frames, &self.includes, &self.excludes].into_iter().all(Vec::is_empty)
     }
 
     /// Returns for each stack of `dictionary` whether it is selected.
@@ -249,33 +254,44 @@ impl Selection {
             .filter(|(name, _)| self.kinds.iter().any(|kind| kind == name))
             .map(|&(_, kind)| kind as u8)
             .collect();
-        let is_match = |frame: u32| {
-            let text = dictionary.frame_text(frame);
-            self.frames.iter().all(|part| text.contains(part.as_str()))
-        };
-        let matching: Vec<bool> = if self.frames.is_empty() {
-            Vec::new()
-        } else {
-            (0..dictionary.frame_count() as u32).map(is_match).collect()
-        };
-        // A node matches if its caller does; callers come first.
-        let mut on_path = Vec::with_capacity(dictionary.nodes().len());
-        for node in dictionary.nodes() {
-            let above = on_path.get(node.parent as usize).copied().unwrap_or(false);
-            let own = !on_path.is_empty() && matching.get(node.frame as usize).copied().unwrap_or(false);
-            on_path.push(above || own);
-        }
+        let has_form = |patterns: &[String], text: &str| patterns.iter().any(|form| matches(form, text));
+        let framed =
+            below(dictionary, &self.frames, |text| self.frames.iter().all(|part| text.contains(part)));
+        let included = below(dictionary, &self.includes, |text| has_form(&self.includes, text));
+        let excluded = below(dictionary, &self.excludes, |text| has_form(&self.excludes, text));
         (0..dictionary.stack_count() as u32)
             .map(|stack| {
                 let node = dictionary.stack(stack).node as usize;
                 let leaf = dictionary.frame(dictionary.nodes()[node].frame);
-                (kinds.is_empty() || kinds.contains(&leaf.kind)) && (self.frames.is_empty() || on_path[node])
+                (kinds.is_empty() || kinds.contains(&leaf.kind))
+                    && (self.frames.is_empty() || framed[node])
+                    && (self.includes.is_empty() || included[node])
+                    && (self.excludes.is_empty() || !excluded[node])
             })
             .collect()
     }
 }
 
-const PARAMETERS: [&str; 8] = ["from", "to", "process", "label", "thread", "thread_kind", "kind", "frame"];
+/// Returns for each node of `dictionary` whether its frame or that of a caller matches; nothing if there are no texts to match.
+fn below(dictionary: &Dictionary, texts: &[String], is_match: impl Fn(&str) -> bool) -> Vec<bool> {
+    if texts.is_empty() {
+        return Vec::new();
+    }
+    let frames = 0..dictionary.frame_count() as u32;
+    let matching: Vec<bool> = frames.map(|frame| is_match(&dictionary.frame_text(frame))).collect();
+    // A node matches if its caller does; callers come first.
+    let mut on_path = Vec::with_capacity(dictionary.nodes().len());
+    for node in dictionary.nodes() {
+        let above = on_path.get(node.parent as usize).copied().unwrap_or(false);
+        // The root, which has no frame, is its own caller.
+        let own = !on_path.is_empty() && matching.get(node.frame as usize).copied().unwrap_or(false);
+        on_path.push(above || own);
+    }
+    on_path
+}
+
+const PARAMETERS: [&str; 10] =
+    ["from", "to", "process", "label", "thread", "thread_kind", "kind", "frame", "include", "exclude"];
 const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 
 /// Kinds of frames by the names used in parameters and answers.

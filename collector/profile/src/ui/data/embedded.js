@@ -3,6 +3,12 @@
 // The embedded data is a call tree in columns and samples summed by node, thread and time bucket; `query/embedded.rs`
 // writes it. Answers have the form that `collector/API.md` describes. Times are known to a bucket.
 
+/** A whole name of the form of a pattern, in which * stands for any text. */
+function formOf(pattern) {
+  const parts = pattern.split("*").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  return new RegExp(`^${parts.join(".*")}$`, "s");
+}
+
 /** A call tree that is built node by node, in the form of an answer. */
 class TreeBuilder {
   constructor(names) {
@@ -138,19 +144,32 @@ class EmbeddedSource {
 
   /** For each node whether samples in it are selected, by frames on the way to it and by its own kind; null for all. */
   selectedNodes(selection) {
-    const frames = selection.getAll("frame");
-    const kinds = selection.getAll("kind");
-    if (frames.length === 0 && kinds.length === 0) return null;
+    const [frames, includes, excludes, kinds] = ["frame", "include", "exclude", "kind"].map((name) => selection.getAll(name));
+    if ([frames, includes, excludes, kinds].every((values) => values.length === 0)) return null;
     const { model } = this;
-    const matching = model.names.map((name) => frames.every((text) => name.includes(text)));
-    const onPath = new Uint8Array(model.count);
+    const framed = this.nodesBelow((name) => frames.every((text) => name.includes(text)));
+    const [included, excluded] = [includes, excludes].map((values) => {
+      const forms = values.map(formOf);
+      return this.nodesBelow((name) => forms.some((form) => form.test(name)));
+    });
     const selected = new Uint8Array(model.count);
     for (let node = 1; node < model.count; node++) {
-      onPath[node] = onPath[model.parent[node]] || matching[model.name[node]] ? 1 : 0;
       const hasKind = kinds.length === 0 || kinds.includes(KINDS[model.kind[node]].id);
-      selected[node] = hasKind && (frames.length === 0 || onPath[node]) ? 1 : 0;
+      const hasFrames = (frames.length === 0 || framed[node]) && (includes.length === 0 || included[node]) && !excluded[node];
+      selected[node] = hasKind && hasFrames ? 1 : 0;
     }
     return selected;
+  }
+
+  /** For each node whether its name or that of a caller matches. */
+  nodesBelow(isMatch) {
+    const { model } = this;
+    const matching = model.names.map(isMatch);
+    const onPath = new Uint8Array(model.count);
+    for (let node = 1; node < model.count; node++) {
+      onPath[node] = onPath[model.parent[node]] || matching[model.name[node]] ? 1 : 0;
+    }
+    return onPath;
   }
 
   /** Calls `visit` with the position of each selected row of samples. */

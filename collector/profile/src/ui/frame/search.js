@@ -4,7 +4,7 @@
 /** Words that narrow the selection: parameter and title. */
 const NARROWING = {
   thread: ["thread", "Thread"], threads: ["thread_kind", "Kind of thread"], frame: ["frame", "Frame"], code: ["kind", "Code"],
-  label: ["label", "Label"], process: ["process", "Process"],
+  include: ["include", "Only stacks with"], exclude: ["exclude", "No stacks with"], label: ["label", "Label"], process: ["process", "Process"],
 };
 
 /** Shows the matches of a text in the present view, or null. */
