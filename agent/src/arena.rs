@@ -278,9 +278,12 @@ pub unsafe fn call_action(
 /// Size of a huge page with pages of 4 KB; where pages are larger, the advice for one is refused.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// The smallest page of any supported machine.
+const SMALLEST_PAGE: usize = 4 << 10;
+
 /// A multiple of the size of a page: aarch64 has kernels with pages of 4, 16 and 64 KB. The kernel rounds the length of an
 /// advice up to whole pages, so smaller parts must not be given back.
-pub const PAGE: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4 << 10 };
+pub const PAGE: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { SMALLEST_PAGE };
 
 /// Mappings of the present profile and free ones of earlier profiles, as addresses and sizes.
 struct Mappings {
@@ -350,7 +353,7 @@ pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>
     let hot = region.len().min(HUGE_PAGE);
     // SAFETY: the range is part of our own mapping; the advice changes no content, and a refusal changes nothing.
     unsafe { libc::madvise(region.as_mut_ptr().cast(), hot, libc::MADV_HUGEPAGE) };
-    for page in region.iter_mut().take(hot).step_by(4096) {
+    for page in region.iter_mut().take(hot).step_by(SMALLEST_PAGE) {
         page.write(0);
     }
     Ok(region)
@@ -358,12 +361,18 @@ pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>
 
 /// Gives the whole pages inside `bytes` back to the kernel; they stay mapped, and their content is lost.
 pub fn release_pages(bytes: &mut [MaybeUninit<u8>]) {
-    let skip = bytes.as_ptr().align_offset(PAGE);
-    let Some(pages) = bytes.get_mut(skip..) else { return };
-    let length = pages.len() / PAGE * PAGE;
+    let pages = whole_pages(bytes, PAGE);
     // SAFETY: the pages are lent exclusively and may hold anything; the advice keeps the mapping. A refusal, as for an
     // empty range, changes nothing.
-    unsafe { libc::madvise(pages.as_mut_ptr().cast(), length, libc::MADV_DONTNEED) };
+    unsafe { libc::madvise(pages.as_mut_ptr().cast(), pages.len(), libc::MADV_DONTNEED) };
+}
+
+/// Returns the pages of this size that lie wholly inside `bytes`.
+fn whole_pages(bytes: &mut [MaybeUninit<u8>], page: usize) -> &mut [MaybeUninit<u8>] {
+    let skip = bytes.as_ptr().align_offset(page);
+    let pages = bytes.get_mut(skip..).unwrap_or_default();
+    let length = pages.len() / page * page;
+    pages.split_at_mut(length).0
 }
 
 /// Makes one clear flag of each byte of `region`.
@@ -395,4 +404,51 @@ pub fn map_slots() -> io::Result<&'static [ThreadSlot]> {
     let slots: *const ThreadSlot = region.as_ptr().cast();
     // SAFETY: the region is zeroed, page-aligned, long enough and never unmapped; a zeroed slot is valid.
     Ok(unsafe { std::slice::from_raw_parts(slots, MAX_THREADS as usize) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_pages_lie_inside_whatever_the_size_of_a_page() {
+        let region = map(1 << 20).expect("mapped");
+        let start = region.as_ptr() as usize;
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            for (from, to) in
+                [(0, 1 << 20), (64, 200_000), (65_536, 131_072), (4_096, 69_632), (1, 4_097), (9, 9)]
+            {
+                let pages = whole_pages(&mut region[from..to], page);
+                let (first, end) =
+                    (pages.as_ptr() as usize - start, pages.as_ptr() as usize - start + pages.len());
+                let whole = |at: usize| (start + at).is_multiple_of(page);
+                if pages.is_empty() {
+                    let first = (start + from).next_multiple_of(page) - start;
+                    assert!(first + page > to, "{page}: a page fits into {from}..{to}");
+                    continue;
+                }
+                assert!(whole(first) && whole(end) && from <= first && end <= to, "{page} {from}..{to}");
+                assert!(first - from < page && to - end < page, "{page} {from}..{to}: none is left out");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_reads_as_zero_and_its_neighbours_stay() {
+        const BYTES: usize = 4 * (64 << 10);
+        let region = map(BYTES).expect("mapped");
+        region.iter_mut().for_each(|byte| _ = byte.write(0xaa));
+        let start = region.as_ptr() as usize;
+        let part = &mut region[100..BYTES - 100];
+        let pages = whole_pages(part, PAGE);
+        let first = pages.as_ptr() as usize - start;
+        let released = first..first + pages.len();
+        assert!(released.len() >= 2 * (64 << 10));
+        release_pages(part);
+        // SAFETY: every byte was written, or is one of the kernel's zeros.
+        let bytes = unsafe { std::slice::from_raw_parts(region.as_ptr().cast::<u8>(), BYTES) };
+        for (at, &byte) in bytes.iter().enumerate() {
+            assert_eq!(byte, if released.contains(&at) { 0 } else { 0xaa }, "at {at} of {released:?}");
+        }
+    }
 }

@@ -255,3 +255,29 @@ pub(crate) fn field<const N: usize>(block: &[u8], offset: u32) -> Option<[u8; N]
     let offset = offset as usize;
     block.get(offset..offset.checked_add(N)?)?.try_into().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What follows the last readable page cannot be read, whatever the size of a page.
+    #[test]
+    fn strings_are_read_up_to_the_end_of_the_last_page() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            for length in [1, 40, 4096 + 40] {
+                let mut bytes = std::vec![b'x'; length];
+                let start = 3 * page - length as u64;
+                let mut into = [0; 8192];
+                let found =
+                    |bytes: &[u8], into: &mut [u8]| read_c_string(&StackCopy::new(start, bytes), start, into);
+                assert_eq!(found(&bytes, &mut into[..length]), Ok(length), "cut");
+                assert!(
+                    found(&bytes, &mut into).is_err(),
+                    "{page} {length}: no end before unreadable memory"
+                );
+                bytes[length - 1] = 0;
+                assert_eq!(found(&bytes, &mut into), Ok(length - 1), "{page} {length}");
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@
 //! Sources: JVMTI 1.2, GarbageCollectionStart and GarbageCollectionFinish; HotSpot `prims/jvmtiExport.cpp`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::RwLock;
@@ -96,8 +96,9 @@ fn through_gate(body: impl FnOnce(&Gate)) {
 /// Counts the begin or the end of a pause. Only one thread does so at a time.
 fn count(next: impl FnOnce(u64) -> u64) {
     if let Some(shared) = arena::shared() {
-        // Release: a handler that sees an object in motion sees the number as well.
         shared.pauses.store(next(shared.pauses.load(Ordering::Relaxed)), Ordering::Release);
+        // Release: a handler that sees an object in motion sees the number as well.
+        fence(Ordering::Release);
     }
 }
 

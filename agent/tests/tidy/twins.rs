@@ -17,6 +17,20 @@ fn twins_offer_the_same_names() {
     settle([lacks(&first, &second, FOLDERS[1]), lacks(&second, &first, FOLDERS[0])].concat());
 }
 
+/// The signal handler's files of the CPUs.
+const HANDLER_SEAM: &str = "agent/src/signal/cpu/";
+
+#[test]
+fn the_handlers_twins_offer_the_same_names() {
+    let [first, second] = FOLDERS.map(|cpu| {
+        let path = format!("{HANDLER_SEAM}{cpu}.rs");
+        let text = read(&path).unwrap_or_else(|| panic!("{path}: does not exist"));
+        declared(&without_tests(&code_of(&text))).into_iter().collect::<BTreeSet<String>>()
+    });
+    assert!(first.len() >= 7, "{first:?}");
+    assert_eq!(first, second, "{HANDLER_SEAM}");
+}
+
 /// The names that a folder's `mod.rs` exports.
 fn names(folder: &str) -> BTreeSet<String> {
     let file = |name: &str| {
@@ -46,6 +60,7 @@ fn declared(code: &str) -> Vec<String> {
     lines
         .filter_map(|line| {
             let rest = line.strip_prefix("pub ")?;
+            let rest = rest.strip_prefix("unsafe ").unwrap_or(rest);
             let rest =
                 rest.strip_prefix("const fn ").or(rest.strip_prefix("const ")).or(rest.strip_prefix("fn "))?;
             Some(rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next()?.to_owned())
@@ -58,7 +73,9 @@ fn names_are_found() {
     assert_eq!(listed("{a, B,\n c as d}"), ["a", "B", "d"]);
     assert_eq!(listed("a as b"), ["b"]);
     assert_eq!(
-        declared("pub const A: u8 = 1;\npub(crate) fn b(c: u8) {}\nfn d() {}\npub const fn e() {}"),
-        ["A", "b", "e"]
+        declared(
+            "pub const A: u8 = 1;\npub(crate) fn b(c: u8) {}\nfn d() {}\npub const fn e() {}\npub unsafe fn f() {}"
+        ),
+        ["A", "b", "e", "f"]
     );
 }

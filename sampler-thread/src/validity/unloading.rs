@@ -12,7 +12,7 @@
 //! Sources: `services/classLoadingService.cpp` (counted in `InstanceKlass::unload_class`, before the purge),
 //! `prims/jvmtiExport.cpp` (`JvmtiGCMarker`), JDK 11 to 25.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -141,8 +141,9 @@ impl Unloading {
         &self.permanent_loaders
     }
 
-    /// Reads the mark.
+    /// Reads the mark: after everything that was read before, and before everything that is read afterwards.
     pub fn observe(&self, memory: &impl Memory) -> Observation {
+        fence(Ordering::Acquire);
         let mark = match self.detector {
             Detector::Counters([own, shared]) => match (own.read(memory), shared.read(memory)) {
                 (Ok(own), Ok(shared)) => Some(own.wrapping_add(shared)),
@@ -154,6 +155,7 @@ impl Unloading {
             Detector::Nothing => None,
         };
         let progress = self.redefinition.progress(memory, self.pauses.load(Ordering::Acquire));
+        fence(Ordering::Acquire);
         Observation { ticks: (self.ticks)(), mark, progress }
     }
 
@@ -162,9 +164,13 @@ impl Unloading {
         &self.redefinition
     }
 
-    /// Returns a number that changes before code is freed; `None` if the VM has no counter.
+    /// Returns a number that changes before code is freed; `None` if the VM has no counter. It is read in the order of
+    /// [`Self::observe`].
     pub fn code_mark(&self, memory: &impl Memory) -> Option<u64> {
-        self.freeing.mark(memory)
+        fence(Ordering::Acquire);
+        let mark = self.freeing.mark(memory);
+        fence(Ordering::Acquire);
+        mark
     }
 
     /// Returns whether no pause began after `ticks`, so that code that ran then still exists.
@@ -190,6 +196,12 @@ impl Unloading {
         // In the order in which requests are passed on: a flag is set before the one in front of it is cleared.
         let in_progress =
             || self.has_requests.load(Ordering::Acquire) || self.draining.load(Ordering::Acquire);
+        let pending = || {
+            let pending = pending();
+            // Acquire: pairs with the fences of those that clear the flags of queues.
+            fence(Ordering::Acquire);
+            pending
+        };
         if !self.budget.is_zero() && (pending() || in_progress()) {
             let pause = self.requested.load(Ordering::Relaxed).wrapping_add(1);
             // Release: the drain that answers this pause begins after it is requested.
@@ -206,6 +218,8 @@ impl Unloading {
         // Only the VM thread writes. Odd from here on; a second start without an end changes the number, too.
         let count = self.pauses.load(Ordering::Relaxed);
         self.pauses.store((count | 1) + if count % 2 == 1 { 2 } else { 0 }, Ordering::Release);
+        // Release: both stores come before all that the pause does.
+        fence(Ordering::Release);
         self.added_ns.record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
@@ -265,8 +279,9 @@ impl Unloading {
     /// Begins a drain; returns the pauses it answers, for [`Self::end_drain`].
     pub fn begin_drain(&self) -> u32 {
         self.pause_waits.store(false, Ordering::Relaxed);
-        // Release: a pause that finds the queues empty because the drain took their requests must see this.
         self.draining.store(true, Ordering::Release);
+        // Release: a pause that finds the queues empty because the drain took their requests must see this.
+        fence(Ordering::Release);
         self.requested.load(Ordering::Acquire)
     }
 
@@ -275,6 +290,8 @@ impl Unloading {
     /// Called by the thread that takes them: the sampler, its substitute, or a thread that ends.
     pub fn set_has_requests(&self, has_requests: bool) {
         self.has_requests.store(has_requests, Ordering::Release);
+        // Release: as in `begin_drain`.
+        fence(Ordering::Release);
     }
 
     /// Returns whether a pause waits that no drain has answered; a hint, for work that can be delayed.

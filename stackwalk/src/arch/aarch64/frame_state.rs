@@ -241,6 +241,31 @@ mod tests {
     }
 
     #[test]
+    fn calls_of_vm_code() {
+        // sub sp, sp, #0x20; stp x29, x30, [sp, #0x10]; stp x1, x0, [sp, #-16]!; bl; ldp x1, x0, [sp], #16; bl; nop
+        let code =
+            [0xd100_83ff, 0xa901_7bfd, 0xa9bf_03e1, 0x9400_0010, 0xa8c1_03e1, 0x9400_0020, 0xd503_201f];
+        let found = states(&code, |around| state_at_call(around, &[]));
+        assert_eq!(found[4], Unwind::Below(2), "the call of a stub that takes its arguments from the stack");
+        assert_eq!(found[6], Unwind::Whole);
+    }
+
+    #[test]
+    fn rules_for_stubs() {
+        use Unwind::{FramePointer, Pushed, Return, Whole, WholeFpLive};
+        // nop; stp x29, x30, [sp, #-16]!; mov x29, sp; blr x8; mov sp, x29; ldp x29, x30, [sp], #16; ret
+        let code = [0xd503_201f, PUSH_RECORD, 0x9100_03fd, 0xd63f_0100, LEAVE, POP_RECORD, RET];
+        let without_size = states(&code, |around| stub_states(around, 0)[0]);
+        assert_eq!(without_size, [Return, Return, Pushed, Return, Return, Pushed, Return]);
+        assert_eq!(states(&code, |around| stub_states(around, 0))[3], [Return, FramePointer, Pushed]);
+        // sub sp, sp, #0x20; stp x29, x30, [sp, #0x10]; bl
+        let sized = [0xd100_83ff, 0xa901_7bfd, 0x9400_0010];
+        let at = |from_entry| states(&sized, |around| stub_states(Around { from_entry, ..around }, 32)[0]);
+        assert_eq!(at(true), [Return, WholeFpLive, Whole]);
+        assert_eq!(at(false), [FramePointer; 3]);
+    }
+
+    #[test]
     fn exits_of_stubs() {
         assert_eq!(stub_exit(&bytes(&[RET])), Some(Unwind::Return));
         assert_eq!(stub_exit(&bytes(&[POP_RECORD, RET])), Some(Unwind::Pushed));

@@ -182,6 +182,33 @@ mod tests {
     }
 
     #[test]
+    fn frame_records_and_allocations() {
+        // stp and ldp x29, x30, [sp, #0x20]; sub sp, sp, x8; nop
+        let code = [0xa902_7bfd_u32, 0xa942_7bfd, 0xcb28_63ff, 0xd503_201f];
+        assert_eq!(code.map(stores_record), [true, false, false, false]);
+        assert_eq!(code.map(loads_record), [false, true, false, false]);
+        assert_eq!(code.map(allocates_by_register), [false, false, true, false]);
+        assert!(!stores_record(0xa902_7bfc) && !stores_record(0xa902_77fd) && !stores_record(0xa902_7b9d));
+    }
+
+    #[test]
+    fn fields_of_the_thread() {
+        // str x8, [x28, #0x4a0]; ldr x8, [x28, #0x458]; the same of x27
+        let code = [0xf902_5388, 0xf942_2f88, 0xf902_5368, 0xf942_2f68];
+        assert_eq!(code.map(thread_store), [Some(0x4a0), None, None, None]);
+        assert_eq!(code.map(thread_load), [None, Some((8, 0x458)), None, None]);
+    }
+
+    #[test]
+    fn code_is_read_from_either_end() {
+        // Three instructions, and a part of one at the end or at the start.
+        let bytes: std::vec::Vec<u8> = [1_u32, 2, 3].iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert!(instructions(&bytes[..10]).eq([1, 2]) && backwards(&bytes[2..]).eq([3, 2]));
+        assert_eq!((first(&bytes), last(&bytes)), (Some(1), Some(3)));
+        assert_eq!((first(&bytes[..3]), last(&bytes[..3])), (None, None));
+    }
+
+    #[test]
     fn flows() {
         for (instruction, expected) in [
             (0x1400_0002, Flow::Jump(8)),

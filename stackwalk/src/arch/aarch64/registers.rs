@@ -157,3 +157,22 @@ pub struct PreservedRegisters {
     /// Register `x30`.
     pub lr: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_of_registers() {
+        #[rustfmt::skip]
+        let registers = Registers {
+            x3: 3, x12: 12, x13: 13, x19: 19, x20: 20, x22: 22, x28: 28, lr: 30, ..Registers::default()
+        };
+        assert_eq!([17, 19, 20, 25].map(|jdk| registers.sender_sp(jdk)), [13, 13, 19, 19]);
+        assert_eq!((registers.entered_method(), registers.bytecode_pointer()), (12, 22));
+        assert_eq!((registers.popped_return_address(), registers.interpreter_return()), (30, (30, 20)));
+        assert_eq!((registers.throwing_pc(), registers.exception_handler()), (3, 30));
+        let preserved = registers.preserved();
+        assert_eq!((preserved.x19, preserved.x22, preserved.x28, preserved.lr), (19, 22, 28, 30));
+    }
+}
