@@ -35,11 +35,10 @@ struct Kept {
 }
 
 impl Lines {
-    /// Forgets all lines, so that the next reads are of the present memory.
+    /// Forgets all lines, so that the next reads are of the present memory. Their buffers are used again.
     pub fn forget(&mut self) {
-        let Kept { starts, lines, next } = self.0.get_mut();
-        starts.clear();
-        lines.clear();
+        let Kept { starts, next, .. } = self.0.get_mut();
+        starts.fill(NO_LINE);
         *next = 0;
     }
 }
@@ -84,7 +83,7 @@ impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
             None => {
                 let place = *next % LINES;
                 *next += 1;
-                if lines.len() == place {
+                if lines.len() <= place {
                     starts.push(NO_LINE);
                     lines.push([0; LINE]);
                 }

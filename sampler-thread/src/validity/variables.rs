@@ -10,8 +10,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use object::read::elf::{FileHeader, SectionHeader, Sym};
-use object::{ReadCache, elf};
+use object::elf;
 
+use crate::walk::native::blocks::Blocks;
 use crate::walk::native::symbols::{Header, each_symbol};
 
 /// Longest name compared, in bytes.
@@ -20,7 +21,7 @@ const MAX_NAME: usize = 64;
 /// Returns address as linked and size of the first variable in the file at `path` that has one of these names and sizes.
 pub fn find(path: &Path, variables: &[(&str, u64)]) -> Option<(u64, u64)> {
     let file = File::open(path).ok()?;
-    let data = ReadCache::new(File::open(path).ok()?);
+    let data = Blocks::open(path).ok()?;
     let header = Header::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, &data).ok()?;

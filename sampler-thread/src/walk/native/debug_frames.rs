@@ -7,7 +7,6 @@
 //! Invariants: a separate file counts only with the build id of the library; a search allocates nothing.
 //! Sources: DWARF 5, chapter 6.4.1; GDB manual, "Separate Debug Files"; System V ABI, "Compressed Sections".
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -16,8 +15,9 @@ use gimli::{
     BaseAddresses, CieOrFde, DebugFrame, DebugFrameOffset, FrameDescriptionEntry, LittleEndian, UnwindSection,
 };
 use object::read::elf::{FileHeader, SectionHeader};
-use object::{ReadCache, elf};
+use object::elf;
 
+use super::blocks::Blocks;
 use super::symbols::{Header, debug_files, debug_link, file_build_id};
 use super::tables::{Slice, VENDOR};
 
@@ -92,7 +92,7 @@ fn starts(section: &DebugFrame<Slice<'_>>) -> Box<[(u64, usize)]> {
 /// Reads `.debug_frame` of a file, if it has one, and the name of its debug file; `None` if the file is another one.
 #[allow(clippy::type_complexity, reason = "a section and a name")]
 fn read(path: &Path, build_id: &[u8]) -> Option<(Option<Vec<u8>>, Option<Vec<u8>>)> {
-    let data = ReadCache::new(File::open(path).ok()?);
+    let data = Blocks::open(path).ok()?;
     let header = Header::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, &data).ok()?;

@@ -115,7 +115,7 @@ impl<M: Memory + ?Sized> NativeCode for RowsView<'_, M> {
         let is_returned_to = pc != registers.pc && unwinder.is_signal_frame(source, registers.pc);
         let pc = if is_returned_to { registers.pc } else { pc };
         match unwinder.rule(source, pc) {
-            Ok(rule) => {
+            Ok((_, rule)) => {
                 rules.put(pc, rule);
                 rule.apply(pc, registers, stack)
             }

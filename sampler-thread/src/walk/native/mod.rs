@@ -7,12 +7,15 @@
 //! unloaded library cannot make a walk fault; the cost of `prepare` is limited to a share of the time.
 //! Decision: `design/native-unwinding.md`.
 
+pub(crate) mod blocks;
 mod debug_frames;
 mod function_names;
 mod image;
 pub mod in_handler;
 pub mod maps;
+mod row_rules;
 mod rules;
+mod starts;
 pub(crate) mod symbols;
 mod tables;
 mod unwind;
@@ -26,6 +29,7 @@ use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends
 use crate::account::clock;
 use debug_frames::DebugFrames;
 use image::Image;
+use row_rules::RowRules;
 use rules::Rules;
 use symbols::Symbols;
 use unwind::{NoRule, Rule, Source, Unwinder};
@@ -57,6 +61,7 @@ pub struct NativeLibraries {
     libraries: Vec<Library>,
     unwinder: Unwinder,
     rules: Rules,
+    rows: RowRules,
     /// Data that the last walk needed.
     missing: Missing,
     /// Time of the last reading of the list.
@@ -107,6 +112,7 @@ impl Default for NativeLibraries {
             libraries: Vec::new(),
             unwinder: Unwinder::default(),
             rules: Rules::default(),
+            rows: RowRules::default(),
             missing: Missing::Nothing,
             list_read: None,
             owed: Duration::ZERO,
@@ -232,6 +238,7 @@ impl NativeLibraries {
         }
         self.libraries = found;
         self.rules.forget();
+        self.rows.forget();
         self.list += 1;
         true
     }
@@ -249,6 +256,7 @@ impl NativeLibraries {
         symbols.map(Symbols::bytes).sum::<usize>()
             + frames.map(DebugFrames::bytes).sum::<usize>()
             + self.rules.bytes()
+            + self.rows.bytes()
     }
 
     /// Returns a view for a walk, which reads tables from `memory`.
@@ -286,11 +294,16 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
             native.rules.put(pc, Rule::Signal);
             return Rule::Signal.apply(pc, registers, stack);
         }
+        // Both pcs are in one row, so the code that is returned to is no function of its own: its tables need no look.
+        if let Some(rule) = native.rows.of([pc, registers.pc]) {
+            native.rules.put(pc, rule);
+            return rule.apply(pc, registers, stack);
+        }
         let Some(index) = native.index_of(pc) else {
             native.missing = Missing::Library;
             return Err(NativeStop::UnknownCode(pc));
         };
-        let NativeLibraries { libraries, unwinder, rules, missing, .. } = &mut **native;
+        let NativeLibraries { libraries, unwinder, rules, rows, missing, .. } = &mut **native;
         let library = libraries.get(index);
         let Some((library, image)) = library.and_then(|library| Some((library, library.image.as_ref()?)))
         else {
@@ -305,8 +318,12 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
             let is_returned_to = pc != registers.pc && unwinder.is_signal_frame(source, registers.pc);
             let pc = if is_returned_to { registers.pc } else { pc };
             match unwinder.rule(source, pc) {
-                Ok(rule) => {
+                Ok((row, rule)) => {
                     rules.put(pc, rule);
+                    // Tables in files count only where those in memory have no row.
+                    if let Source::Memory(..) = source {
+                        rows.put(pc, &row, rule);
+                    }
                     return rule.apply(pc, registers, stack);
                 }
                 Err(NoRule::Expression) => return unwinder.run(source, pc, registers, stack),

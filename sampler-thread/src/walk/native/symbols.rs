@@ -1,7 +1,7 @@
 //! Names of functions from a library's file.
 //!
 //! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundred.
-//! Approach: 8 bytes per function are kept, sorted by address; size and name are read from the file when they are needed.
+//! Approach: 8 bytes per function are kept, found by address; size and name are read from the file when they are needed.
 //! Invariant: a file is used only if its build id is that of the library in memory (both may have none).
 //! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
 
@@ -13,13 +13,19 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
-use object::{Endianness, ReadCache, ReadRef, elf};
+use object::{Endianness, ReadRef, elf};
+
+use super::blocks::Blocks;
+use super::starts::{Start, Starts};
 
 /// Libraries are of 64 bits.
 pub(crate) type Header = elf::FileHeader64<Endianness>;
 
 /// Longest name read, in bytes; longer ones are cut.
 const MAX_NAME: usize = 1024;
+
+/// Bytes of a name that are read first; nine in ten of libjvm's are shorter.
+const FIRST_NAME: usize = 128;
 
 /// Largest size of a function whose size is unknown, in bytes.
 const MAX_UNSIZED: u64 = 4096;
@@ -42,24 +48,6 @@ pub struct Function {
     pub name: Vec<u8>,
 }
 
-/// Start of a function, and the number of its symbol in the table: sorted as numbers, they are sorted by address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Start(u64);
-
-impl Start {
-    fn new(address: u32, symbol: u32) -> Self {
-        Self(u64::from(address) << 32 | u64::from(symbol))
-    }
-
-    fn address(self) -> u64 {
-        self.0 >> 32
-    }
-
-    fn symbol(self) -> u64 {
-        self.0 & u64::from(u32::MAX)
-    }
-}
-
 /// The source of names.
 #[derive(Debug)]
 enum Source {
@@ -72,7 +60,7 @@ enum Source {
 pub struct Symbols {
     source: Source,
     table: Table,
-    starts: Box<[Start]>,
+    starts: Starts,
 }
 
 /// Place of a symbol table in its file.
@@ -117,26 +105,25 @@ impl Symbols {
 
     /// Returns the bytes of the table.
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.starts)
+        self.starts.bytes()
     }
 
     /// Returns where the last function at `address`, as linked, or before it begins.
     pub fn start(&self, address: u64) -> Option<u64> {
-        let after = self.starts.partition_point(|start| start.address() <= address);
-        self.starts.get(after.checked_sub(1)?).map(|start| start.address())
+        self.starts.last(address).map(u64::from)
     }
 
     /// Returns the function at `address`, as linked.
     pub fn function(&self, address: u64) -> Option<Function> {
-        let begin = self.start(address)?;
-        let first = self.starts.partition_point(|start| start.address() < begin);
-        let from = self.starts.get(first..).unwrap_or_default();
-        let same = from.iter().take_while(|start| start.address() == begin);
-        let next = from.get(same.clone().count()).map_or(u64::MAX, |next| next.address());
+        let begin = self.starts.last(address)?;
+        let next = self.starts.next(begin).map_or(u64::MAX, u64::from);
         // Of several functions at an address the largest counts, then a global one; ties are decided by name.
-        let (size, _, name) = same
-            .filter_map(|start| self.read_symbol(start.symbol()))
+        let (size, _, name) = self
+            .starts
+            .symbols_at(begin)
+            .filter_map(|symbol| self.read_symbol(symbol.into()))
             .min_by_key(|&(size, is_global, name)| (std::cmp::Reverse(size), !is_global, name))?;
+        let begin = u64::from(begin);
         // Assembler sources often leave the size out.
         let size = if size == 0 { (next - begin).min(MAX_UNSIZED) } else { size };
         let range = begin..begin.saturating_add(size);
@@ -156,8 +143,15 @@ impl Symbols {
     }
 
     fn read_name(&self, offset: u32) -> io::Result<Vec<u8>> {
+        let at = self.table.strings + u64::from(offset);
+        let mut first = [0; FIRST_NAME];
+        let read = self.read(at, &mut first)?;
+        let first = first.get(..read).unwrap_or_default();
+        if let Some(end) = first.iter().position(|&byte| byte == 0) {
+            return Ok(first.get(..end).unwrap_or_default().to_vec());
+        }
         let mut buffer = [0; MAX_NAME];
-        let read = self.read(self.table.strings + u64::from(offset), &mut buffer)?;
+        let read = self.read(at, &mut buffer)?;
         let bytes = buffer.get(..read).unwrap_or_default();
         Ok(bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec())
     }
@@ -185,7 +179,7 @@ struct SymbolFile {
 
 impl SymbolFile {
     fn open(path: &Path, build_id: &[u8]) -> Option<Self> {
-        let data = ReadCache::new(File::open(path).ok()?);
+        let data = Blocks::open(path).ok()?;
         let header = Header::parse(&data).ok()?;
         let endian = header.endian().ok()?;
         let sections = header.sections(endian, &data).ok()?;
@@ -208,7 +202,10 @@ impl SymbolFile {
 /// Entries of a symbol table that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Returns the symbol table of this kind and the sorted functions in it; `None` if there are none.
+/// Most functions for which memory is reserved before they are read, twice as many as libjvm has.
+const USUAL_FUNCTIONS: usize = 1 << 17;
+
+/// Returns the symbol table of this kind and the functions in it; `None` if there are none.
 ///
 /// The table is read in chunks, to allocate only what is kept: libjvm's has 1.7 MB.
 fn functions<'d, R: ReadRef<'d>>(
@@ -216,11 +213,12 @@ fn functions<'d, R: ReadRef<'d>>(
     endian: Endianness,
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
     kind: elf::SectionType,
-) -> Option<(Table, Box<[Start]>)> {
+) -> Option<(Table, Starts)> {
     let section = sections.iter().find(|section| section.sh_type(endian) == kind)?;
     let strings = sections.section(section.link(endian)).ok()?.sh_offset(endian);
     let table = Table { symbols: section.sh_offset(endian), bytes: section.sh_size(endian), strings, endian };
-    let mut starts: Vec<Start> = Vec::new();
+    let count = usize::try_from(table.bytes).unwrap_or(usize::MAX) / ENTRY;
+    let mut starts: Vec<Start> = Vec::with_capacity(count.min(USUAL_FUNCTIONS));
     let mut number = 0;
     each_symbol(table.symbols, table.bytes, read, |symbol| {
         let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
@@ -228,13 +226,12 @@ fn functions<'d, R: ReadRef<'d>>(
             && !symbol.is_undefined(endian)
             && let Ok(address) = u32::try_from(symbol.st_value(endian))
         {
-            starts.push(Start::new(address, number));
+            starts.push(Start { address, symbol: number });
         }
         number += 1;
     })
     .ok()?;
-    starts.sort_unstable();
-    (!starts.is_empty()).then(|| (table, starts.into_boxed_slice()))
+    (!starts.is_empty()).then(|| (table, Starts::new(&starts)))
 }
 
 /// Visits the symbols of the table of `bytes` bytes at `begin` in the file.

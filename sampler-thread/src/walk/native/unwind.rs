@@ -1,12 +1,14 @@
 //! From the registers of a native frame to those of its caller, by the rows of `.eh_frame` or `.debug_frame`.
 //!
 //! Problem: finding and running the rows for a pc takes a microsecond, and a profile meets the same pcs all the time.
-//! Approach: a row is reduced to a small [`Rule`] and cached by pc; the few rows with expressions (PLT entries,
-//! signal trampolines) are run each time.
+//! Approach: a row is reduced to a small [`Rule`] and cached with the addresses that it is for; the few rows with expressions
+//! (PLT entries, signal trampolines) are run each time.
 //! Invariants: nothing is allocated; a missing row, or one that needs a register that was not recovered, is an error; the
 //! caller's sp (the CFA) is above the frame's own; what a signal has interrupted is marked as interrupted.
 //! Where a call leaves the return address in a register, the newest frame may find it there.
 //! Source: DWARF 5, chapter 6.4.
+
+use std::ops::Range;
 
 use gimli::{
     CfaRule, Expression, LittleEndian, Operation, Register, RegisterRule, Section as _, UnwindContext,
@@ -115,13 +117,23 @@ impl<const RULES: usize> Default for Unwinder<RULES> {
 }
 
 impl<const RULES: usize> Unwinder<RULES> {
-    /// Returns the rule for `pc`, an address inside the running or calling instruction.
+    /// Returns the rule for `pc`, an address inside the running or calling instruction, and the addresses in memory that
+    /// have it, `pc` among them.
     ///
     /// # Errors
     /// [`NoRule`].
-    pub fn rule<M: Memory + ?Sized>(&mut self, source: Source<'_, M>, pc: u64) -> Result<Rule, NoRule> {
+    pub fn rule<M: Memory + ?Sized>(
+        &mut self,
+        source: Source<'_, M>,
+        pc: u64,
+    ) -> Result<(Range<u64>, Rule), NoRule> {
+        let bias = match source {
+            Source::Memory(..) => 0,
+            Source::Files(_, bias) => bias,
+        };
         let (row, _, is_signal) = self.row(source, pc).ok_or(NoRule::Missing)?;
-        if is_signal { Err(NoRule::Expression) } else { reduce(row) }
+        let range = row.start_address().wrapping_add(bias)..row.end_address().wrapping_add(bias);
+        if is_signal { Err(NoRule::Expression) } else { reduce(row).map(|rule| (range, rule)) }
     }
 
     /// True if the tables mark the function at `pc` as one that a signal handler returns to (augmentation `S`).
