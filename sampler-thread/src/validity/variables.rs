@@ -9,8 +9,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use object::read::elf::{FileHeader, SectionHeader, Sym};
 use object::elf;
+use object::read::elf::{FileHeader, SectionHeader, Sym};
 
 use crate::walk::native::blocks::Blocks;
 use crate::walk::native::symbols::{Header, each_symbol};

@@ -69,11 +69,8 @@ impl Blocks {
 impl Read for Blocks {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let at = self.position;
-        let length = if into.len() > BLOCK {
-            self.file.read_at(into, at)?
-        } else {
-            self.block(at)?.read(into)?
-        };
+        let length =
+            if into.len() > BLOCK { self.file.read_at(into, at)? } else { self.block(at)?.read(into)? };
         self.position = at.saturating_add(length as u64);
         Ok(length)
     }

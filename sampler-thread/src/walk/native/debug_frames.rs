@@ -14,8 +14,8 @@ use flate2::read::ZlibDecoder;
 use gimli::{
     BaseAddresses, CieOrFde, DebugFrame, DebugFrameOffset, FrameDescriptionEntry, LittleEndian, UnwindSection,
 };
-use object::read::elf::{FileHeader, SectionHeader};
 use object::elf;
+use object::read::elf::{FileHeader, SectionHeader};
 
 use super::blocks::Blocks;
 use super::symbols::{Header, debug_files, debug_link, file_build_id};
