@@ -77,6 +77,8 @@ pub enum Mode {
     /// Sample CPU time.
     #[default]
     CpuTime,
+    /// Sample wall time.
+    Wall,
     /// Offer the stack-walk API.
     Api,
 }
@@ -243,12 +245,15 @@ pub enum OptionError {
     NothingToDivide,
     /// The event is none that is sampled.
     #[error(
-        "option 'event': '{0}' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time"
+        "option 'event': '{0}' is not sampled; write event=cpu for CPU time, or event=wall for wall time"
     )]
     Event(String),
     /// The option belongs to profiles.
     #[error("option '{0}' has no effect with mode=api; the options there are log and strict")]
     NotForApi(String),
+    /// The option belongs to CPU time.
+    #[error("option '{0}' has no effect with mode=wall, which samples by timers; leave one of them out")]
+    NotForWall(&'static str),
     /// The file with the token cannot be read.
     #[error("cannot read tokenfile={path}: {error}; its first line must be the token")]
     TokenFile {
@@ -335,6 +340,15 @@ impl Options {
         if let Some(signal) = options.dumps.signal.filter(|_| options.dumps.signal == options.signal) {
             return Err(OptionError::SameSignal(signal));
         }
+        if options.mode == Mode::Wall {
+            let other = [
+                ("clock=perf", options.clock == ClockOption::Perf),
+                ("budget", options.budget_ppm.is_some()),
+            ];
+            if let Some((name, _)) = other.into_iter().find(|(_, is_set)| *is_set) {
+                return Err(OptionError::NotForWall(name));
+            }
+        }
         if options.repeats_after.is_some() {
             let pattern = text.rsplit(',').find_map(|part| part.trim().strip_prefix("file="));
             match pattern {
@@ -355,6 +369,10 @@ impl Options {
             ("threads", None) => return Ok(()),
             ("event", None | Some("")) => return Err(OptionError::NoValue("event")),
             ("event", Some(event)) if CPU_EVENTS.contains(&event) => return Ok(()),
+            ("event", Some("wall")) => {
+                self.mode = Mode::Wall;
+                return Ok(());
+            }
             ("event", Some(event)) => return Err(OptionError::Event(event.to_owned())),
             ("jstackdepth", _) => "depth",
             ("timeout", _) => "duration",
@@ -395,6 +413,7 @@ impl Options {
     fn set_value(&mut self, option: &str, value: &str) -> Option<()> {
         match option {
             "mode" if value == "cputime" => self.mode = Mode::CpuTime,
+            "mode" if value == "wall" => self.mode = Mode::Wall,
             "mode" if value == "api" => self.mode = Mode::Api,
             "interval" => (self.rate, self.interval) = (None, parse_time(value).filter(is_interval)?),
             "rate" => {

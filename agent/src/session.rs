@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use sampler_thread::account::clock::process_cpu_nanos;
 use sampler_thread::name::routines::Routines;
-use sampler_thread::period::aim::Clock;
+use sampler_thread::period::aim::{Aim, Clock};
 use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::Settings;
 use sampler_thread::send::delivery::{Delivery, Target};
@@ -38,14 +38,14 @@ use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::routines;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
-use crate::options::{ClockOption, Options};
+use crate::options::{ClockOption, Mode, Options};
 use crate::self_test::{self, Subject};
 use crate::signal::{io_signal, ucontext};
 use crate::start_error::StartError;
 use crate::threads::{JavaThreads, Registry, SampledProcess};
 use crate::{
-    destinations, handler_memory, log, perf_event, scheduling, session_facts, signal, thread_layout,
-    time_source, timer,
+    destinations, handler_memory, kernel_threads, log, perf_event, scheduling, session_facts, signal,
+    thread_layout, time_source, timer,
 };
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
@@ -204,15 +204,26 @@ impl Session {
             _ => signal,
         };
         let frozen = frozen_offsets(jni, &hotspot, memory);
-        let clock = clock(&options);
-        let aim = clock.aim(options.interval_ns(), 0);
+        let tuning = Tuning {
+            interval_ns: options.interval_ns(),
+            rate: options.rate,
+            budget_ppm: options.budget_ppm,
+            clock: clock(&options),
+        };
+        let aim = first_aim(&tuning);
         let (shared, rings) =
             handler_memory::publish(&options, aim, offsets, frozen, memory, signal, uses_clock)?;
         signal::install(signal).map_err(StartError::Signal)?;
         if shared.descriptors.is_some() {
             io_signal::install().map_err(StartError::Signal)?;
         }
-        let registry = Arc::new(Registry::new(shared, rings, (signal, options.threads.clone()), aim));
+        let registry = Arc::new(Registry::new(
+            shared,
+            rings,
+            (signal, options.threads.clone()),
+            tuning.clock.of_threads(),
+            aim,
+        ));
         let process_cpu_before_ns = if is_attached {
             registry.exclude_time_until_now();
             process_cpu_nanos()
@@ -265,12 +276,7 @@ impl Session {
             process_cpu_before_ns,
             queue_sizes: options.debug.queues,
             pace: options.debug.pace,
-            tuning: Tuning {
-                interval_ns: options.interval_ns(),
-                rate: options.rate,
-                budget_ppm: options.budget_ppm,
-                clock,
-            },
+            tuning,
             #[cfg(feature = "hooks")]
             hooks: options.debug.hooks.sampler,
             #[cfg(feature = "hooks")]
@@ -303,7 +309,8 @@ impl Session {
             let env_offset = java_threads.env_offset().unwrap_or(0);
             (observer.on_start)(&crate::hooks::ObservedVm { jvmti, env_offset, hotspot, memory });
         }
-        tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
+        let time = if options.mode == Mode::Wall { "wall time" } else { "CPU time" };
+        tracing::info!("profiling every {:?} of {time} with signal {signal}", options.interval);
         Ok(Self {
             registry,
             java_threads,
@@ -386,19 +393,27 @@ impl Session {
     }
 }
 
-/// Returns the source of the signals. The period of perf events is drawn for each profile, so that no program is in phase
-/// with it: within a twentieth of the interval, and evenly.
+/// Returns the source of the signals. A period that no tick disturbs is drawn for each profile, so that no program is in
+/// phase with it: within a twentieth of the interval, and evenly.
 fn clock(options: &Options) -> Clock {
     const LEAST_PPM: u64 = 950_000;
     const MOST_PPM: u64 = 1_050_000;
-    match options.clock {
-        ClockOption::Timer => Clock::Ticks,
-        ClockOption::Perf => {
-            let random = RandomState::new().hash_one(0);
-            let factor_ppm = LEAST_PPM + random % (MOST_PPM - LEAST_PPM);
-            Clock::Events { factor_ppm: u32::try_from(factor_ppm).unwrap_or(1_000_000) }
-        }
+    let random_ppm = LEAST_PPM + RandomState::new().hash_one(0) % (MOST_PPM - LEAST_PPM);
+    let factor_ppm = u32::try_from(random_ppm).unwrap_or(1_000_000);
+    match (options.mode, options.clock) {
+        (Mode::Wall, _) => Clock::Wall { factor_ppm },
+        (_, ClockOption::Timer) => Clock::Ticks,
+        (_, ClockOption::Perf) => Clock::Events { factor_ppm },
     }
+}
+
+/// Returns what new timers aim at until the sampler thread sets it.
+fn first_aim(tuning: &Tuning) -> Aim {
+    let interval_ns = match tuning.clock {
+        Clock::Wall { .. } => tuning.wall_period_ns(kernel_threads::list().len() as u64),
+        Clock::Ticks | Clock::Events { .. } => tuning.interval_ns,
+    };
+    tuning.clock.aim(interval_ns, 0)
 }
 
 /// Returns the offsets for virtual threads' frames in the heap, which live for ever; `None` where these frames cannot be

@@ -8,8 +8,8 @@ use sampler_thread::account::clock;
 use stackwalk::HotSpot;
 
 use crate::jvmti::Jvmti;
-use crate::options::Options;
 use crate::options::file_name::host_name;
+use crate::options::{Mode, Options};
 
 /// Collects the facts of this process.
 pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> SessionFacts {
@@ -37,6 +37,11 @@ pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> S
             service_of(|name| std::env::var(name).ok(), &property("spring.application.name"))
         }),
         labels: options.labels.clone(),
+        mode: match options.mode {
+            Mode::Wall => sampler_thread::WireMode::Wall,
+            Mode::CpuTime | Mode::Api => sampler_thread::WireMode::CpuTime,
+        }
+        .into(),
     }
 }
 

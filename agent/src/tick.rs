@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use nix::sched::sched_getcpu;
-use sampler_thread::account::clock;
+use sampler_thread::account::clock::{self, ThreadClock};
 
 use crate::timer::{Timer, take_signal};
 
@@ -31,7 +31,7 @@ const MAX_RUN_NS: u64 = 50_000;
 /// Returns `None` if the kernel grants no timer, or the thread was interrupted.
 pub fn measure(signal: i32, max_cpu_ns: u64) -> Option<u64> {
     let tid = nix::unistd::gettid().as_raw();
-    let timer = Timer::create(tid, signal, std::ptr::null_mut()).ok()?;
+    let timer = Timer::create(ThreadClock::Cpu, tid, signal, std::ptr::null_mut()).ok()?;
     let begin_ns = clock::own_cpu_nanos();
     timer.start(INTERVAL, INTERVAL).ok()?;
     let tick_ns = between_two_ticks(signal, begin_ns, max_cpu_ns);

@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sampler_thread::account::clock::thread_cpu_clock;
+use sampler_thread::account::clock::ThreadClock;
 
 /// Timers of the agent that exist. Relaxed, as [`MOST`]: both are counts, and nothing is read because of them.
 static LIVE: AtomicU64 = AtomicU64::new(0);
@@ -56,11 +56,11 @@ pub const UNKNOWN_NUMBER: i32 = i32::MIN;
 const EMULATED: libc::c_int = 0x0caf_0000;
 
 impl Timer {
-    /// Creates a timer for `tid` that sends `signal` to that thread with this value.
+    /// Creates a timer for `tid` on this clock that sends `signal` to that thread with this value.
     ///
     /// # Errors
     /// `EAGAIN` when RLIMIT_SIGPENDING or the agent's share of it is used up, `EINVAL` when the thread has ended.
-    pub fn create(tid: i32, signal: i32, value: *mut libc::c_void) -> io::Result<Self> {
+    pub fn create(clock: ThreadClock, tid: i32, signal: i32, value: *mut libc::c_void) -> io::Result<Self> {
         if LIVE.load(Ordering::Relaxed) >= MOST.load(Ordering::Relaxed) {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
@@ -72,9 +72,8 @@ impl Timer {
         event.sigev_notify_thread_id = tid;
         let mut id: libc::c_int = 0;
         // SAFETY: `event` and `id` are valid for the kernel to read and write; the kernel's timer_t is an int.
-        let outcome = unsafe {
-            libc::syscall(libc::SYS_timer_create, thread_cpu_clock(tid), &raw mut event, &raw mut id)
-        };
+        let outcome =
+            unsafe { libc::syscall(libc::SYS_timer_create, clock.id(tid), &raw mut event, &raw mut id) };
         if outcome != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -87,7 +86,7 @@ impl Timer {
         if self.id & !0xffff == EMULATED { UNKNOWN_NUMBER } else { self.id.wrapping_add(1) }
     }
 
-    /// Starts the timer: first expiration after `first` of the thread's CPU time, then every `interval`.
+    /// Starts the timer: first expiration after `first` of its clock, then every `interval`.
     ///
     /// # Errors
     /// `EINVAL` when the thread has ended.

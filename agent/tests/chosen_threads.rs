@@ -3,6 +3,7 @@
 mod support;
 
 use queue::SlabClass;
+use sampler_thread::account::clock::ThreadClock;
 use sampler_thread::period::aim::Aim;
 use tickwalk::options::thread_choice::ThreadChoice;
 use tickwalk::rings::RingMemory;
@@ -19,7 +20,7 @@ fn a_renamed_thread_is_judged_again() {
     let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };
     let mut choice = ThreadChoice::default();
     choice.sample("kept*").expect("valid");
-    let registry = Registry::new(shared, RingMemory::default(), (signal, choice), aim);
+    let registry = Registry::new(shared, RingMemory::default(), (signal, choice), ThreadClock::Cpu, aim);
     let tid = nix::unistd::gettid().as_raw();
     let mut thread =
         JavaThread { address: 0x7f00_0000_1000, stack_low: 0, stack_high: 0, name: "other".to_owned() };

@@ -6,6 +6,7 @@ mod support;
 use std::sync::atomic::Ordering;
 
 use queue::SlabClass;
+use sampler_thread::account::clock::ThreadClock;
 use sampler_thread::period::aim::Aim;
 use tickwalk::arena::Shared;
 use tickwalk::options::thread_choice::ThreadChoice;
@@ -31,7 +32,13 @@ fn a_thread_that_has_ended_is_not_registered_by_another() {
     let signal = signal::choose(None).expect("a free signal");
     let shared = shared(signal);
     let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };
-    let registry = Registry::new(shared, RingMemory::default(), (signal, ThreadChoice::default()), aim);
+    let registry = Registry::new(
+        shared,
+        RingMemory::default(),
+        (signal, ThreadChoice::default()),
+        ThreadClock::Cpu,
+        aim,
+    );
     let tid = nix::unistd::gettid().as_raw();
     let thread = JavaThread { address: ADDRESS, stack_low: 0, stack_high: 0, name: "java".to_owned() };
 

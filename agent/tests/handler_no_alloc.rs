@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use queue::{Capacity, Lost, LostCause, RingEnds, SlabClass};
+use sampler_thread::account::clock::ThreadClock;
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use support::send;
 use tickwalk::arena::{self, Shared};
@@ -174,7 +175,7 @@ fn real_ticks_neither_allocate_nor_get_lost() {
 
     // Real ticks of a real timer: expirations account for all CPU time.
     let before = (drained.requests, own_cpu_ns());
-    let timer = Timer::create(gettid(), signal, slot_address.cast_mut()).expect("a timer");
+    let timer = Timer::create(ThreadClock::Cpu, gettid(), signal, slot_address.cast_mut()).expect("a timer");
     let armed = own_cpu_ns();
     timer.start(Duration::from_nanos(INTERVAL_NS), Duration::from_nanos(INTERVAL_NS)).expect("started");
     let periods_before = drained.periods;

@@ -92,6 +92,8 @@ pub struct Hello {
     /// key=value
     #[prost(string, repeated, tag = "19")]
     pub labels: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(enumeration = "Mode", tag = "24")]
+    pub mode: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Dictionary {
@@ -543,6 +545,39 @@ pub struct Acknowledgement {
 pub struct Reject {
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
+}
+/// Time that samples stand for, and how they are taken. Every "CPU time" of a session on the wall clock is wall time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Mode {
+    /// of CPU time, anywhere
+    CpuTime = 0,
+    /// of wall time, waiting included
+    Wall = 1,
+    /// of CPU time, shown where threads stop for a safepoint
+    Jvmti = 2,
+}
+impl Mode {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::CpuTime => "MODE_CPU_TIME",
+            Self::Wall => "MODE_WALL",
+            Self::Jvmti => "MODE_JVMTI",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MODE_CPU_TIME" => Some(Self::CpuTime),
+            "MODE_WALL" => Some(Self::Wall),
+            "MODE_JVMTI" => Some(Self::Jvmti),
+            _ => None,
+        }
+    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

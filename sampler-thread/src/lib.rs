@@ -36,6 +36,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use stackwalk::Memory;
 
 pub use inbox::Waker;
+pub use proto::v1::Mode as WireMode;
 pub use proto::version::{MAGIC, WIRE_VERSION};
 pub use worker::SessionFacts;
 

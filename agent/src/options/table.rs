@@ -35,16 +35,16 @@ pub const OPTIONS: [AgentOption; 36] = [
     option(
         ["mode", "MODE"],
         "`cputime`",
-        "`cputime`, `api`",
-        "'cputime' or 'api'",
-        "`cputime`: sample CPU time; `api`: offer the stack-walk API and nothing else, with `log` and `strict` only",
+        "`cputime`, `wall`, `api`",
+        "'cputime', 'wall' or 'api'",
+        "`cputime`: sample CPU time; `wall`: sample wall time, of waiting threads as well (`design/modes.md`); `api`: offer the stack-walk API and nothing else, with `log` and `strict` only",
     ),
     option(
         ["interval", "T"],
         "`10ms`",
         "10us to 60s; units ns to d",
         "a time between 10us and 60s, as in 10ms (units ns, us, ms, s, m, h, d)",
-        "CPU time between two samples of a thread",
+        "CPU time between two samples of a thread; with `mode=wall` wall time, longer with more than 100 samples a second and ten threads",
     ),
     option(
         ["rate", "N/s"],

@@ -3,7 +3,6 @@
 //! Such a thread has a slot and an account, but no timer: its CPU time is lost by the cause `not_chosen`, so that the account
 //! of the process closes. A thread may be renamed, or become a Java thread, at any time.
 
-use sampler_thread::account::clock::thread_cpu_nanos;
 use sampler_thread::process::Gap;
 
 use super::registry::Registry;
@@ -21,7 +20,7 @@ impl Registry {
             return;
         }
         // A thread that has just ended has no clock, and needs no timer.
-        let Ok(clock_ns) = thread_cpu_nanos(entry.facts.tid) else { return };
+        let Ok(clock_ns) = self.clock.read(entry.facts.tid) else { return };
         if !is_chosen {
             entry.facts.coverage.end_gap(clock_ns);
             self.take_timer(table, slot, Gap::NotChosen);

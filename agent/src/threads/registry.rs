@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::{Mutex, MutexGuard};
 use queue::Capacity;
-use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::account::clock::{ThreadClock, thread_cpu_nanos};
 use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{Coverage, Gap, ThreadFacts, ThreadKind};
 
@@ -37,19 +37,23 @@ pub struct Registry {
     pub(super) signal: i32,
     /// Which threads get timers.
     pub(super) choice: ThreadChoice,
+    /// What is measured of them.
+    pub(super) clock: ThreadClock,
     pub(super) table: Mutex<Table>,
 }
 
 impl Registry {
-    /// Returns an empty registry, whose timers send `signal` to the threads of `choice`; `aim` is what the handlers' data has.
+    /// Returns an empty registry, whose timers send `signal` to the threads of `choice` by this clock; `aim` is what the
+    /// handlers' data has.
     pub fn new(
         shared: &'static Shared,
         rings: RingMemory,
         (signal, choice): (i32, ThreadChoice),
+        clock: ThreadClock,
         aim: Aim,
     ) -> Self {
         let table = Mutex::new(Table { rings, aim, is_registering: true, ..Table::default() });
-        Self { shared, signal, choice, table }
+        Self { shared, signal, choice, clock, table }
     }
 
     /// Excludes one of the agent's own threads from the profile.
@@ -62,7 +66,7 @@ impl Registry {
         let mut giving_way = GivingWay::begin();
         let clocks = kernel_threads::list().into_iter().filter_map(|tid| {
             giving_way.now_and_then();
-            Some((tid, thread_cpu_nanos(tid).ok()?))
+            Some((tid, self.clock.read(tid).ok()?))
         });
         let clocks = clocks.collect();
         self.table.lock().clocks_at_attach = clocks;
@@ -133,7 +137,7 @@ impl Registry {
             table.detached.insert(tid, DetachedThread { clock_ns: 0, listings: 0 });
             return None;
         };
-        let clock_ns = thread_cpu_nanos(tid).unwrap_or(0);
+        let clock_ns = self.clock.read(tid).unwrap_or(0);
         if let Some(known) = self.slot(slot) {
             known.java_thread.store(0, Ordering::Release);
             let entry = table.entry(slot);
@@ -178,7 +182,7 @@ impl Registry {
             entry.close_timer();
             // The account of a thread that runs on ends here.
             if entry.facts.ended_ns.is_none() {
-                entry.facts.ended_ns = thread_cpu_nanos(entry.facts.tid).ok();
+                entry.facts.ended_ns = self.clock.read(entry.facts.tid).ok();
             }
         }
         table.parked.clear();
@@ -203,19 +207,20 @@ impl Registry {
             announce(slot, java);
         }
         let period = table.periods.target();
-        let Beginning { carried_ns, left_ns, uncounted, seed } = {
+        let Beginning { carried_ns, left_ns, uncounted, seed, late_ns } = {
             let aim = table.aim;
             table.remainder.beginning(&aim)
         };
         // The periods of a former owner's timer are not this thread's.
         slot.grid.switch(slot.grid.key().next(period));
         slot.draw.begin(left_ns, seed, uncounted);
+        let late_ns = if self.clock == ThreadClock::Wall { late_ns } else { 0 };
         let is_chosen = self.choice.has(&name, kind);
-        let armed = is_chosen.then(|| self.arm(tid, slot, |_| carried_ns.cast_signed()));
+        let armed = is_chosen.then(|| self.arm(tid, slot, late_ns, |_| carried_ns.cast_signed()));
         let (timer, armed_ns) = match armed {
             Some(Ok((timer, armed_ns))) => (Some(timer), armed_ns),
             refused => {
-                let Ok(armed_ns) = thread_cpu_nanos(tid) else {
+                let Ok(armed_ns) = self.clock.read(tid) else {
                     table.free.push(index);
                     return None;
                 };
@@ -233,6 +238,11 @@ impl Registry {
         table.remainder.remove(carried_ns);
         table.next_id += 1;
         let known_ns = known_ns.max(table.clocks_at_attach.remove(&tid).unwrap_or(0));
+        let before_timer_ns = match self.clock {
+            ThreadClock::Cpu => armed_ns.saturating_sub(known_ns),
+            // The wall clock began before the thread.
+            ThreadClock::Wall => 0,
+        };
         let facts = ThreadFacts {
             slot: index,
             id: table.next_id,
@@ -242,7 +252,7 @@ impl Registry {
             kind,
             armed_ns,
             carried_ns,
-            before_timer_ns: armed_ns.saturating_sub(known_ns),
+            before_timer_ns,
             coverage,
             expired_ns: 0,
             ended_ns: None,

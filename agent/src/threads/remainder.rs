@@ -48,6 +48,8 @@ pub(super) struct Beginning {
     pub(super) uncounted: u32,
     /// State of the slot's generator.
     pub(super) seed: u64,
+    /// Delay of all expirations that spreads those of threads that begin together, in nanoseconds of the wall clock.
+    pub(super) late_ns: u64,
 }
 
 impl Remainder {
@@ -85,6 +87,7 @@ impl Remainder {
             left_ns: left_ns.cast_signed().saturating_sub_unsigned(further_ns),
             uncounted: u32::try_from(aim.further_periods()).unwrap_or(0),
             seed: self.number() | 1,
+            late_ns: 0,
         }
     }
 
@@ -98,7 +101,9 @@ impl Remainder {
         let corrected_ns = part_ns.saturating_add(excess_ns / CORRECTED_PART);
         let most_ns = period_ns.saturating_mul(MOST_CORRECTED_INTERVALS).min(self.ns);
         let carried_ns = corrected_ns.max(0).cast_unsigned().min(most_ns);
-        Beginning { carried_ns, left_ns: 0, uncounted: 0, seed: self.number() | 1 }
+        // Where ended threads left too little, the first period ends at a random moment all the same, but later.
+        let late_ns = part_ns.max(0).cast_unsigned().saturating_sub(carried_ns);
+        Beginning { carried_ns, left_ns: 0, uncounted: 0, seed: self.number() | 1, late_ns }
     }
 
     /// Returns CPU time since the last sample and until the next one at a random moment of a thread that has run for ever,
@@ -129,6 +134,11 @@ impl Remainder {
         self.draws = self.draws.wrapping_add(1);
         self.random.hash_one(self.draws)
     }
+}
+
+/// Returns a random number below `limit`; 0 if that is 0.
+pub(super) fn random_below(limit: u64) -> u64 {
+    RandomState::new().hash_one(0).checked_rem(limit).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 use std::cmp::Reverse;
 
 use parking_lot::MutexGuard;
-use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::account::clock::ThreadClock;
 use sampler_thread::process::{Gap, ThreadFacts, TimerCounts};
 
 use super::registry::Registry;
@@ -42,7 +42,8 @@ impl Registry {
         if !lacks_timers && too_many == 0 {
             return;
         }
-        let waiting: Vec<Waiting> = waiting.into_iter().filter(Waiting::is_burning).collect();
+        let waiting: Vec<Waiting> =
+            waiting.into_iter().filter(|thread| thread.is_burning(self.clock)).collect();
         let mut table = self.table.lock();
         if table.stopped {
             return;
@@ -92,7 +93,7 @@ impl Registry {
         table.add_expired(index, expired_ns);
         let Some(entry) = table.entry_mut(index) else { return true };
         // The gap without a timer ends where the timer is armed.
-        match self.arm(tid, slot, |clock_ns| entry.unfinished_at(clock_ns, self.shared, slot)) {
+        match self.arm(tid, slot, 0, |clock_ns| entry.unfinished_at(clock_ns, self.shared, slot)) {
             Ok((timer, clock_ns)) => {
                 entry.timer = Some(timer);
                 entry.begin_corrections();
@@ -125,7 +126,7 @@ impl Registry {
         entry.timer_since = round;
         // A thread that has just ended has no clock.
         let known_ns = entry.facts.ended_ns.unwrap_or(entry.facts.armed_ns);
-        let clock_ns = thread_cpu_nanos(entry.facts.tid).unwrap_or(known_ns);
+        let clock_ns = self.clock.read(entry.facts.tid).unwrap_or(known_ns);
         let since_ns = match cause {
             Gap::NoTimer => clock_ns,
             Gap::SignalBlocked | Gap::HandlerReplaced | Gap::NotChosen | Gap::SignalQuota => {
@@ -177,8 +178,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Returns whether the thread has used CPU time since; a system call.
-    fn is_burning(&self) -> bool {
-        thread_cpu_nanos(self.tid).is_ok_and(|now_ns| now_ns > self.since_ns)
+    /// Returns whether the thread's clock has gone on since; a system call.
+    fn is_burning(&self, clock: ThreadClock) -> bool {
+        clock.read(self.tid).is_ok_and(|now_ns| now_ns > self.since_ns)
     }
 }

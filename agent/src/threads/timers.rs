@@ -12,12 +12,12 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::account::clock::ThreadClock;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::process::Gap;
 
 use super::registry::Registry;
-use super::remainder::SOONEST_NS;
+use super::remainder::{SOONEST_NS, random_below};
 use super::source::Source;
 use super::table::Table;
 use crate::arena::ThreadSlot;
@@ -35,7 +35,7 @@ impl Registry {
     /// `EAGAIN` when a limit or the agent's share of it is used up, another one when the thread has ended.
     pub(super) fn create(&self, tid: i32, slot: &'static ThreadSlot, key: Key) -> io::Result<Source> {
         let Some(table) = self.shared.descriptors else {
-            return Timer::create(tid, self.signal, slot.signal_value(key)).map(Source::Timer);
+            return Timer::create(self.clock, tid, self.signal, slot.signal_value(key)).map(Source::Timer);
         };
         let slot: *const ThreadSlot = slot;
         let (index, _) = self.shared.slot_at(slot.cast()).ok_or(io::ErrorKind::NotFound)?;
@@ -50,34 +50,36 @@ impl Registry {
         slot.grid.switch(key).saturating_mul(self.shared.period_ns(before))
     }
 
-    /// Starts a timer with the slot's current key, which goes on from the `unfinished` part at a reading of the clock.
+    /// Starts a timer with the slot's current key, which goes on from the `unfinished` part at a reading of the clock, and
+    /// whose expirations come later by `late_ns`.
     /// Returns the timer and the clock it was armed at.
     pub(super) fn arm(
         &self,
         tid: i32,
         slot: &'static ThreadSlot,
+        late_ns: u64,
         unfinished: impl Fn(u64) -> i64,
     ) -> io::Result<(Source, u64)> {
         let timer = self.create(tid, slot, slot.grid.key())?;
         slot.timer.store(timer.number(), Ordering::Relaxed);
-        let armed_ns = self.start(&timer, tid, slot, unfinished)?;
+        let armed_ns = self.start(&timer, (tid, slot), late_ns, unfinished)?;
         Ok((timer, armed_ns))
     }
 
     fn start(
         &self,
         timer: &Source,
-        tid: i32,
-        slot: &ThreadSlot,
+        (tid, slot): (i32, &ThreadSlot),
+        late_ns: u64,
         unfinished: impl Fn(u64) -> i64,
     ) -> io::Result<u64> {
         let period_ns = self.shared.period_ns(slot.grid.key().period());
-        let armed_ns = thread_cpu_nanos(tid)?;
+        let armed_ns = self.clock.read(tid)?;
         let unfinished_ns = unfinished(armed_ns).max(0).cast_unsigned();
         slot.grid.begin(unfinished_ns.checked_div(period_ns).unwrap_or(0));
         slot.drift.want(0);
         let early_ns = unfinished_ns.checked_rem(period_ns).unwrap_or(0);
-        let first_ns = (period_ns - early_ns).max(SOONEST_NS);
+        let first_ns = (period_ns - early_ns).max(SOONEST_NS).saturating_add(late_ns);
         timer.start(first_ns, period_ns)?;
         Ok(armed_ns)
     }
@@ -147,7 +149,10 @@ impl Registry {
         table.add_expired(index, expired_ns);
         let Some(entry) = table.entry_mut(index) else { return false };
         let unfinished = |clock_ns| entry.unfinished_at(clock_ns, self.shared, slot);
-        let is_started = self.start(&timer, tid, slot, unfinished).is_ok();
+        let longer_ns =
+            self.shared.period_ns(key.period()).saturating_sub(self.shared.period_ns(before.period()));
+        let late_ns = if self.clock == ThreadClock::Wall { random_below(longer_ns) } else { 0 };
+        let is_started = self.start(&timer, (tid, slot), late_ns, unfinished).is_ok();
         entry.timer = Some(timer);
         entry.begin_corrections();
         if !is_started {

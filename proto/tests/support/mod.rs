@@ -53,6 +53,7 @@ fn hello() -> Hello {
         secret: vec![7; 16],
         service: "shop".into(),
         labels: vec!["zone=a".into()],
+        mode: 0,
     }
 }
 

@@ -14,6 +14,38 @@ pub fn thread_cpu_clock(tid: i32) -> i32 {
     (!tid << 3) | PER_THREAD_SCHED
 }
 
+/// The clock by which a profile measures threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ThreadClock {
+    /// The thread's own CPU clock.
+    #[default]
+    Cpu,
+    /// CLOCK_MONOTONIC, which goes on while the thread waits.
+    Wall,
+}
+
+impl ThreadClock {
+    /// Returns the id for a timer of thread `tid`.
+    pub fn id(self, tid: i32) -> i32 {
+        match self {
+            Self::Cpu => thread_cpu_clock(tid),
+            Self::Wall => ClockId::CLOCK_MONOTONIC.as_raw(),
+        }
+    }
+
+    /// Returns the reading for thread `tid` of this process in nanoseconds.
+    ///
+    /// # Errors
+    /// `EINVAL` when the thread has ended.
+    pub fn read(self, tid: i32) -> io::Result<u64> {
+        let cpu_ns = thread_cpu_nanos(tid)?;
+        Ok(match self {
+            Self::Cpu => cpu_ns,
+            Self::Wall => monotonic_nanos(),
+        })
+    }
+}
+
 /// Returns the CPU time of thread `tid` of this process in nanoseconds.
 ///
 /// # Errors
@@ -83,6 +115,9 @@ mod tests {
         while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
             std::thread::yield_now();
         }
-        assert_eq!(thread_cpu_nanos(tid).expect_err("ended").raw_os_error(), Some(nix::libc::EINVAL));
+        for clock in [ThreadClock::Cpu, ThreadClock::Wall] {
+            let error = clock.read(tid).expect_err("ended");
+            assert_eq!(error.raw_os_error(), Some(nix::libc::EINVAL));
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! Perf events expire at any time, so their period is the interval, changed by a factor that is drawn for each profile: no
 //! program is in phase with it ([`Clock::Events`]).
 
-use crate::account::clock;
+use crate::account::clock::{self, ThreadClock};
 
 /// Periods of a timer in a tick.
 ///
@@ -32,14 +32,27 @@ pub enum Clock {
         /// Their period in millionths of the interval.
         factor_ppm: u32,
     },
+    /// Timers on the wall clock, which expire while threads wait as well.
+    Wall {
+        /// Their period in millionths of the interval.
+        factor_ppm: u32,
+    },
 }
 
 impl Clock {
+    /// Returns the clock that measures threads.
+    pub fn of_threads(self) -> ThreadClock {
+        match self {
+            Self::Ticks | Self::Events { .. } => ThreadClock::Cpu,
+            Self::Wall { .. } => ThreadClock::Wall,
+        }
+    }
+
     /// Returns the aim for an interval; `measured_ns` is the measured tick, 0 if it is unknown.
     pub fn aim(self, interval_ns: u64, measured_ns: u64) -> Aim {
         match self {
             Self::Ticks => Aim::new(interval_ns, measured_ns),
-            Self::Events { factor_ppm } => {
+            Self::Events { factor_ppm } | Self::Wall { factor_ppm } => {
                 let period_ns = u128::from(interval_ns) * u128::from(factor_ppm) / 1_000_000;
                 let period_ns = u64::try_from(period_ns).unwrap_or(u64::MAX).max(SHORTEST_EVENT_NS);
                 Aim { interval_ns, tick_ns: period_ns, period_ns }

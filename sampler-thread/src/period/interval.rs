@@ -15,6 +15,12 @@ const LONGEST_NS: u64 = 1_000_000_000;
 /// Shortest and longest period of a rate, in nanoseconds.
 const RATE_RANGE: std::ops::RangeInclusive<u64> = 10_000..=60_000_000_000;
 
+/// Most signals a second to all threads together on the wall clock. A thread that waits is woken for each, at some 10 us with
+/// its walk, so they take about a hundredth of a processor.
+const WALL_RATE: u64 = 1_000;
+/// The period on the wall clock changes if it differs by more than this part.
+const WALL_TOLERANCE: u64 = 8;
+
 /// The options that determine the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tuning {
@@ -26,6 +32,15 @@ pub struct Tuning {
     pub budget_ppm: Option<u64>,
     /// The source of the signals.
     pub clock: Clock,
+}
+
+impl Tuning {
+    /// Returns the period of `threads` threads on the wall clock, in nanoseconds: not below the interval, and long enough for
+    /// the rate of all threads together.
+    pub fn wall_period_ns(&self, threads: u64) -> u64 {
+        let shared_ns = period_of_rate(self.rate.unwrap_or(WALL_RATE), threads).unwrap_or(0);
+        shared_ns.max(self.interval_ns).min(*RATE_RANGE.end())
+    }
 }
 
 /// Returns the number of processors the process may use.
@@ -69,9 +84,19 @@ impl Tuner {
         self.tuning.clock.aim(interval_ns, tick_ns)
     }
 
+    /// Returns the source of the signals.
+    pub fn clock(&self) -> Clock {
+        self.tuning.clock
+    }
+
     /// Returns whether the number of processors matters.
     pub fn follows_processors(&self) -> bool {
-        self.tuning.rate.is_some()
+        self.tuning.rate.is_some() && !self.follows_threads()
+    }
+
+    /// Returns whether the number of threads matters.
+    pub fn follows_threads(&self) -> bool {
+        matches!(self.tuning.clock, Clock::Wall { .. })
     }
 
     /// Returns the period in nanoseconds.
@@ -86,7 +111,7 @@ impl Tuner {
 
     /// Returns the number of processors that share the rate; 0 without a rate.
     pub fn processors(&self) -> u64 {
-        if self.tuning.rate.is_some() { self.processors } else { 0 }
+        if self.follows_processors() { self.processors } else { 0 }
     }
 
     /// Returns the budget, if there is one.
@@ -94,12 +119,19 @@ impl Tuner {
         self.budget.as_ref()
     }
 
-    /// Ends a round of about a second; returns the new period if it changes.
-    pub fn after_round(&mut self, processors: u64, now: Spent) -> Option<u64> {
+    /// Ends a round of about a second with this number of processors, or of threads if these matter; returns the new period
+    /// if it changes.
+    pub fn after_round(&mut self, sharing: u64, now: Spent) -> Option<u64> {
         let before_ns = self.period_ns;
-        self.processors = processors;
-        if let Some(rate) = self.tuning.rate
-            && let Some(period_ns) = period_of_rate(rate, processors)
+        self.processors = sharing;
+        if self.follows_threads() {
+            let wanted_ns = self.tuning.wall_period_ns(sharing);
+            // A new period is another timer for every thread.
+            if wanted_ns.abs_diff(self.shortest_ns) > self.shortest_ns / WALL_TOLERANCE {
+                self.shortest_ns = wanted_ns;
+            }
+        } else if let Some(rate) = self.tuning.rate
+            && let Some(period_ns) = period_of_rate(rate, sharing)
         {
             self.shortest_ns = period_ns.clamp(*RATE_RANGE.start(), *RATE_RANGE.end());
         }
@@ -128,6 +160,23 @@ mod tests {
         assert_eq!(tuner.after_round(1, Spent::default()), Some(2_000_000));
         assert_eq!(tuner.after_round(64, Spent::default()), Some(128_000_000));
         assert_eq!((tuner.processors(), tuner.shortest_ns()), (64, 128_000_000));
+    }
+
+    #[test]
+    fn the_wall_clock_follows_the_threads() {
+        let clock = Clock::Wall { factor_ppm: 1_000_000 };
+        let tuning = Tuning { interval_ns: 10_000_000, clock, ..Tuning::default() };
+        assert_eq!(
+            [4, 10, 30, 1_000_000].map(|threads| tuning.wall_period_ns(threads) / 1_000_000),
+            [10, 10, 30, 60_000]
+        );
+        assert_eq!(Tuning { rate: Some(100), ..tuning }.wall_period_ns(4), 40_000_000);
+        let mut tuner = Tuner::new(tuning, 0, 2, Spent::default());
+        assert_eq!(tuner.after_round(8, Spent::default()), None);
+        assert_eq!(tuner.after_round(40, Spent::default()), Some(40_000_000));
+        assert_eq!(tuner.after_round(44, Spent::default()), None, "a small difference");
+        assert_eq!(tuner.after_round(20, Spent::default()), Some(20_000_000));
+        assert_eq!(tuner.processors(), 0);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::send::statistics::histogram_message;
 
 /// CPU time of a thread without an expiration from which on a reason is looked for: fifty ticks of a usual kernel.
 const SILENT_NS: u64 = 200_000_000;
+/// The same in periods, of which the first expiration may take two.
+const SILENT_PERIODS: u64 = 4;
 
 /// Most threads whose clocks are all read once a second, by a system call each.
 const MAX_READ: usize = 4096;
@@ -55,13 +57,16 @@ impl<P: Process, M: Memory> Worker<P, M> {
     /// many threads, the clocks of idle ones are read for `whole` statistics only.
     pub(super) fn read_clocks(&mut self, whole: bool) {
         let threads = self.process.threads();
+        let thread_clock = self.tuner.clock().of_threads();
+        let period_ns = self.tuner.aim(self.tuner.period_ns(), self.tick.ns).period_ns;
+        let silent_ns = SILENT_NS.max(period_ns.saturating_mul(SILENT_PERIODS));
         let reads_all = whole || threads.len() <= MAX_READ;
         let mut silent = Vec::new();
         for facts in threads {
             let account = self.accounts.open(&facts, &mut self.namer.names.dictionaries);
             // A thread that ends meanwhile keeps its last reading; its own callback or discovery adds the final one.
             if reads_all || account.dirty {
-                let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
+                let clock_ns = facts.ended_ns.or_else(|| thread_clock.read(facts.tid).ok());
                 let has_run = account.read_clock(clock_ns.unwrap_or(0));
                 if facts.ended_ns.is_none() && (has_run || account.run_delay_ns.is_none()) {
                     account.run_delay_ns =
@@ -69,7 +74,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 }
             }
             let gap = facts.coverage.open_gap().map(|(cause, _)| cause);
-            if gap == Some(Gap::SignalBlocked) || gap.is_none() && account.silent_ns() >= SILENT_NS {
+            if gap == Some(Gap::SignalBlocked) || gap.is_none() && account.silent_ns() >= silent_ns {
                 silent.push(facts.slot);
             }
         }

@@ -26,11 +26,17 @@ impl<P: Process, M: Memory> Worker<P, M> {
         if self.tick.ns != 0 {
             self.tuner.set_tick(self.tick.ns);
         }
-        let processors = if self.tuner.follows_processors() { interval::processors() } else { 0 };
+        let sharing = if self.tuner.follows_processors() {
+            interval::processors()
+        } else if self.tuner.follows_threads() {
+            self.process.timer_counts().threads
+        } else {
+            0
+        };
         let spent = self.spent();
         let (before_ns, shortest_ns) = (self.tuner.period_ns(), self.tuner.shortest_ns());
         // Set again in every round, because it may have been impossible; threads adopt it at the next discovery.
-        self.tuner.after_round(processors, spent);
+        self.tuner.after_round(sharing, spent);
         let period_ns = self.tuner.period_ns();
         let entries = self.intake.with_state(|_, state| state.queue_sizes.smallest()) as u64;
         let aim = self.tuner.aim(period_ns, self.tick.ns);
@@ -41,9 +47,13 @@ impl<P: Process, M: Memory> Worker<P, M> {
             return;
         }
         let after = Duration::from_nanos(period_ns);
+        if self.tuner.follows_threads() {
+            tracing::info!("the interval is {after:?} of wall time, for {sharing} threads");
+            return;
+        }
         match shortest_ns == self.tuner.shortest_ns() {
             true => tracing::info!("the interval is {after:?} of CPU time, because of the budget"),
-            false => tracing::info!("the interval is {after:?} of CPU time, for {processors} processors"),
+            false => tracing::info!("the interval is {after:?} of CPU time, for {sharing} processors"),
         }
     }
 

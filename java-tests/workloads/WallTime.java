@@ -1,0 +1,96 @@
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+
+/**
+ * Four threads that live equally long by the wall clock: {@code burner} burns CPU time, {@code waiter} waits for an event,
+ * {@code sleeper} sleeps and {@code reader} is blocked in a read. A profile of wall time has equal shares of them.
+ *
+ * <p>Each thread prints its life as {@code truth method=METHOD cpu_ns=N}, in nanoseconds of the wall clock. A call that an
+ * interrupted system call would end early prints {@code early}.
+ *
+ * <p>Arguments: seconds of wall time.
+ */
+public final class WallTime {
+    private static final Object EVENT = new Object();
+    private static volatile long sink;
+    private static boolean hasHappened;
+
+    interface Body {
+        void run() throws IOException, InterruptedException;
+    }
+
+    static void burn(long nanos) {
+        long x = sink;
+        long end = System.nanoTime() + nanos;
+        do {
+            for (int i = 0; i < 100_000; i++) {
+                x = x * 6364136223846793005L + 1442695040888963407L;
+                x ^= x >>> 17;
+            }
+        } while (System.nanoTime() < end);
+        sink = x;
+    }
+
+    static void await() throws InterruptedException {
+        synchronized (EVENT) {
+            while (!hasHappened) {
+                EVENT.wait();
+            }
+        }
+    }
+
+    static void happen() {
+        synchronized (EVENT) {
+            hasHappened = true;
+            EVENT.notifyAll();
+        }
+    }
+
+    static void sleep(long nanos) throws InterruptedException {
+        long start = System.nanoTime();
+        Thread.sleep(nanos / 1_000_000);
+        if (System.nanoTime() - start < nanos / 1_000_000 * 1_000_000) {
+            System.out.println("early end of a sleep");
+        }
+    }
+
+    static void read(Socket socket) throws IOException {
+        if (socket.getInputStream().read() != 42) {
+            System.out.println("early end of a read");
+        }
+    }
+
+    static Thread start(String name, Body body) {
+        Thread thread = new Thread(() -> {
+            long start = System.nanoTime();
+            try {
+                body.run();
+            } catch (IOException | InterruptedException failure) {
+                System.out.println("early end: " + failure);
+            }
+            ThreadCpu.truthMethod("WallTime." + name, System.nanoTime() - start);
+        }, name);
+        thread.start();
+        return thread;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        long nanos = ThreadCpu.budget(arguments, 3);
+        try (ServerSocket server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+                Socket near = new Socket(server.getInetAddress(), server.getLocalPort());
+                Socket far = server.accept()) {
+            Thread waiter = start("waiter", WallTime::await);
+            Thread reader = start("reader", () -> read(near));
+            Thread sleeper = start("sleeper", () -> sleep(nanos));
+            Thread burner = start("burner", () -> burn(nanos));
+            burner.join();
+            sleeper.join();
+            happen();
+            far.getOutputStream().write(42);
+            waiter.join();
+            reader.join();
+        }
+    }
+}
