@@ -402,7 +402,12 @@ fn http_answers_and_refuses() {
     check("/", host, "200", "<title>Tickwalk</title>");
     check("/ui/app.js", host, "200", "class Graph");
     check("/metrics", host, "200", "tickwalk_agents_connected 3");
-    check("/metrics", host, "200", "tickwalk_samples_total{service=\"com.example.shop.Application\"} ");
+    check(
+        "/metrics",
+        host,
+        "200",
+        "tickwalk_samples_total{mode=\"cputime\",service=\"com.example.shop.Application\"} ",
+    );
     check("/metrics", host, "200", "process_cpu_seconds_total");
     check("/api/v1/processes", host, "200", "\"state\":\"ended\"");
     check("/api/v1/view/threads?limit=2", host, "200", "http-nio-8080-exec-1");

@@ -12,6 +12,8 @@ use crate::tolerance::{MAX_TICK_DELAY_NS, TICK_NS};
 /// The summary of one run.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Summary {
+    /// Which time samples stand for, and how they are taken: `cputime`, `wall` or `jvmti`.
+    pub mode: String,
     /// Samples in the recording.
     pub samples: u64,
     /// Requests that the handlers wrote and the sampler thread drained.

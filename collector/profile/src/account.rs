@@ -6,9 +6,10 @@ use proto::histogram::quantile;
 use proto::v1::{Counter, Histogram, Statistics};
 use serde::Serialize;
 
+use crate::mode::Mode;
 use crate::quantity::{count, duration, share, total};
 
-/// CPU time of the process: that of the threads' accounts (sampled, lost by cause, unfinished), and the rest by name.
+/// CPU time of the process, or wall time of its threads: that of the threads' accounts (sampled, lost by cause, unfinished), and the rest by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
 #[non_exhaustive]
@@ -25,12 +26,24 @@ pub struct CpuTime {
 impl CpuTime {
     /// Returns the account of a process with these statistics. They can be older than samples, so `kernel` becomes at least
     /// what is sampled or lost.
-    pub fn new(kernel: u64, sampled: u64, lost: BTreeMap<String, u64>, statistics: &Statistics) -> Self {
+    pub fn new(
+        mode: Mode,
+        kernel: u64,
+        sampled: u64,
+        lost: BTreeMap<String, u64>,
+        statistics: &Statistics,
+    ) -> Self {
         let accounted = sampled.saturating_add(total(lost.values().copied()));
         let kernel = kernel.max(accounted);
-        let (before_timer, profiler) = (statistics.before_timer_ns, statistics.sampler_cpu_ns);
-        let known = [kernel, before_timer, profiler];
-        let outside = statistics.process_cpu_ns.saturating_sub(total(known));
+        let (before_timer, profiler, outside) = match mode {
+            // The process has no clock of its own for the lives of its threads.
+            Mode::Wall => (statistics.before_timer_ns, 0, 0),
+            Mode::CpuTime | Mode::Jvmti => {
+                let (before_timer, profiler) = (statistics.before_timer_ns, statistics.sampler_cpu_ns);
+                let known = [kernel, before_timer, profiler];
+                (before_timer, profiler, statistics.process_cpu_ns.saturating_sub(total(known)))
+            }
+        };
         CpuTime { kernel, sampled, lost, unfinished: kernel - accounted, before_timer, profiler, outside }
     }
 
@@ -172,6 +185,21 @@ mod tests {
         );
         assert_eq!(sentence(None, None, None), "run-queue delay not reported; throttling not reported");
         assert_eq!(Waiting::new(&Statistics::default()), Waiting::default());
+    }
+
+    #[test]
+    fn the_lives_of_threads_have_no_part_in_the_cpu_time_of_the_process() {
+        let statistics = Statistics {
+            sampler_cpu_ns: 7,
+            process_cpu_ns: 1_000,
+            before_timer_ns: 5,
+            ..Statistics::default()
+        };
+        let of = |mode| CpuTime::new(mode, 100, 90, BTreeMap::new(), &statistics);
+        let cpu = of(Mode::CpuTime);
+        assert_eq!((cpu.before_timer, cpu.profiler, cpu.outside, cpu.process()), (5, 7, 888, 1_000));
+        let wall = of(Mode::Wall);
+        assert_eq!((wall.unfinished, wall.profiler, wall.outside, wall.process()), (10, 0, 0, 105));
     }
 
     #[test]

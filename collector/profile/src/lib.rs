@@ -32,6 +32,7 @@ pub mod delivery;
 pub mod dictionary;
 pub mod entries;
 pub mod export;
+pub mod mode;
 pub mod pattern;
 pub mod process;
 pub mod quantity;

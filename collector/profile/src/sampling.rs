@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::mode::Mode;
 use crate::quantity::{self, count, duration, percent};
 use crate::session::Session;
 
@@ -22,6 +23,8 @@ pub struct Sampling {
     /// CPU time of a sample in the mean, 0 without samples.
     #[serde(skip)]
     mean_ns: u64,
+    #[serde(skip)]
+    mode: Mode,
 }
 
 impl Sampling {
@@ -30,6 +33,7 @@ impl Sampling {
         let sampling =
             session.statistics.as_ref().and_then(|statistics| statistics.sampling).unwrap_or_default();
         Self {
+            mode: session.mode(),
             mean_ns: session.sampled_ns.checked_div(session.samples).unwrap_or(0),
             period_ns: sampling.period_ns,
             shortest_ns: sampling.shortest_ns,
@@ -45,7 +49,7 @@ impl Sampling {
 
     /// Returns whether the period is shorter than the kernel's tick. A difference below 5 % counts as measuring error.
     pub fn is_below_tick(&self) -> bool {
-        self.period_ns < self.tick_ns / 20 * 19
+        self.mode == Mode::CpuTime && self.period_ns < self.tick_ns / 20 * 19
     }
 
     /// Returns the CPU time that a sample stands for in the mean, as measured in the data; without samples what is to be
@@ -62,7 +66,7 @@ impl Sampling {
     pub fn sentence(&self) -> String {
         let true_ns = self.true_ns();
         let differs_from = |ns: u64| true_ns.abs_diff(ns) > ns / 10;
-        let mut text = format!("a sample every {} of CPU time", duration(true_ns));
+        let mut text = format!("a sample every {} of {}", duration(true_ns), self.mode.time());
         let wanted = if self.changes > 0 { "wanted at the end" } else { "were asked for" };
         if self.is_below_tick() && !differs_from(self.tick_ns) {
             text += &format!(", which is the kernel's tick ({} {wanted})", duration(self.period_ns));
@@ -98,6 +102,15 @@ mod tests {
         let mut session = Session::default();
         (session.statistics, session.samples, session.sampled_ns) = (statistics, samples, sampled_ns);
         Sampling::of(&session).sentence()
+    }
+
+    #[test]
+    fn the_mode_is_stated() {
+        let mut session = Session::default();
+        session.hello.mode = proto::v1::Mode::Wall.into();
+        let message = Message { period_ns: 10_000_000, tick_ns: 20_000_000, ..Message::default() };
+        session.statistics = Some(Statistics { sampling: Some(message), ..Statistics::default() });
+        assert_eq!(Sampling::of(&session).sentence(), "a sample every 10.0 ms of wall time");
     }
 
     #[test]

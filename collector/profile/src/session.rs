@@ -9,6 +9,7 @@ use proto::statistics::carry_over;
 use proto::v1::{Hello, Statistics, Thread, ThreadAccount};
 use rustc_hash::FxHashMap;
 
+use crate::mode::Mode;
 use crate::thread::named;
 
 /// Everything about a session but its samples.
@@ -55,7 +56,20 @@ impl Session {
         if name.is_empty() { "java" } else { name }
     }
 
-    /// Returns the value of a label: `service`, `host`, `jvm`, `pid`, `command`, or one that the process was given.
+    /// Returns the name of the program, with what samples stand for unless that is CPU time anywhere.
+    pub fn subject(&self) -> String {
+        match self.mode() {
+            Mode::CpuTime => self.service().to_owned(),
+            mode => format!("{}, {}", self.service(), mode.time()),
+        }
+    }
+
+    /// Returns the mode of its profile.
+    pub fn mode(&self) -> Mode {
+        Mode::of(&self.hello)
+    }
+
+    /// Returns the value of a label: `mode`, `service`, `host`, `jvm`, `pid`, `command`, or one that the process was given.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         Some(match key {
             "service" => self.service().into(),
@@ -65,7 +79,8 @@ impl Session {
             "command" => self.hello.command.as_str().into(),
             _ => {
                 let mut labels = self.hello.labels.iter().filter_map(|label| label.split_once('='));
-                labels.find(|(own, _)| *own == key).map(|(_, value)| value)?.into()
+                let own = labels.find(|(own, _)| *own == key).map(|(_, value)| value);
+                own.or((key == "mode").then(|| self.mode().name()))?.into()
             }
         })
     }

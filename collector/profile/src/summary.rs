@@ -28,6 +28,7 @@ pub const NOT_RECEIVED: &str = "not_received";
 #[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
 #[non_exhaustive]
 pub struct Summary {
+    pub mode: &'static str,
     pub samples: u64,
     pub requests: u64,
     pub resolved: u64,
@@ -50,6 +51,9 @@ pub struct Summary {
     pub complete: bool,
     pub unloading: Unloading,
     pub self_tests: Vec<SelfTest>,
+    /// What its samples stand for, in words.
+    #[serde(skip)]
+    pub time: &'static str,
     /// True if the agent sent statistics.
     #[serde(skip)]
     pub accounted: bool,
@@ -113,6 +117,8 @@ impl Summary {
         let queue = statistics.queue.unwrap_or_default();
         let hello = profile.hello();
         Summary {
+            mode: session.mode().name(),
+            time: session.mode().time(),
             samples: session.samples,
             requests: statistics.requests.max(session.samples),
             resolved: statistics.resolved,
@@ -179,9 +185,9 @@ impl Summary {
 
     /// Returns the account in one line of text.
     pub fn sentence(&self) -> String {
-        let lost = self.cpu_ns.lost_ns();
+        let (lost, time) = (self.cpu_ns.lost_ns(), self.time);
         format!(
-            "{} samples, {} CPU time, {} of CPU time explained, lost {}{}",
+            "{} samples, {} {time}, {} of {time} explained, lost {}{}",
             quantity::count(self.samples),
             quantity::duration(self.cpu_ns.sampled),
             quantity::percent(self.explained),
@@ -222,5 +228,5 @@ fn cpu_time(session: &Session, threads: &[ThreadRow]) -> CpuTime {
     let of_threads = total(accounts().map(|account| account.before_timer_ns));
     statistics.before_timer_ns = statistics.before_timer_ns.max(of_threads);
     // Losses without a thread are in the process's list only.
-    CpuTime::new(kernel.max(session.kernel_ns()), session.sampled_ns, lost, &statistics)
+    CpuTime::new(session.mode(), kernel.max(session.kernel_ns()), session.sampled_ns, lost, &statistics)
 }

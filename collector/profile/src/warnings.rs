@@ -40,6 +40,7 @@ impl Evidence<'_> {
     /// Returns the warnings as sentences without capital and full stop.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        let time = self.session.mode().time();
         let (statistics, missing_messages) = (&self.session.statistics, self.session.missing_messages);
         if !self.is_complete {
             warnings.push(UNENDED.to_owned());
@@ -59,13 +60,13 @@ impl Evidence<'_> {
         if self.session.samples == 0 && self.cpu.lost_ns() > 0 {
             warnings.push(self.unexplained());
         } else if self.session.samples == 0 {
-            warnings.push(
-                "no samples were taken: the program used less CPU time than a sampling interval".to_owned(),
-            );
+            warnings.push(format!(
+                "no samples were taken: the program used less {time} than a sampling interval"
+            ));
         } else if self.is_part {
             warnings.push(PART.to_owned());
         } else if statistics.is_none() {
-            warnings.push("no statistics were received, so there is no account of CPU time".to_owned());
+            warnings.push(format!("no statistics were received, so there is no account of {time}"));
         } else if self.cpu.explained() < TRUSTED {
             warnings.push(self.unexplained());
         }
@@ -107,8 +108,9 @@ impl Evidence<'_> {
         parts.sort_by_key(|&(ns, _)| std::cmp::Reverse(ns));
         let parts: Vec<String> =
             parts.into_iter().map(|(ns, what)| format!("{} {what}", duration(ns))).collect();
+        let time = self.session.mode().time();
         let explained = percent(self.cpu.explained());
-        format!("only {explained} of CPU time is explained by samples: {}", parts.join(", "))
+        format!("only {explained} of {time} is explained by samples: {}", parts.join(", "))
     }
 }
 

@@ -140,15 +140,17 @@ impl Metrics {
         )?;
         let samples = IntCounterVec::new(
             Opts::new("tickwalk_samples_total", "Samples stored since the start"),
-            &["service"],
+            &["service", "mode"],
         )?;
         let lost = IntCounterVec::new(
             Opts::new("tickwalk_samples_lost_total", "Samples that agents reported as lost since the start"),
             &["reason"],
         )?;
         let tally = probe.store.as_ref().map(|store| store.tally()).unwrap_or_default();
-        for (service, &count) in &tally.stored {
-            samples.with_label_values(&[service.as_str()]).inc_by(count);
+        for (mode, services) in &tally.stored {
+            for (service, &count) in services {
+                samples.with_label_values(&[service.as_str(), mode]).inc_by(count);
+            }
         }
         for (reason, &count) in &tally.lost {
             lost.with_label_values(&[reason.as_str()]).inc_by(count);
@@ -204,7 +206,10 @@ fn forwarded(registry: &Registry, accounts: &Accounts) -> prometheus::Result<()>
     let samples =
         counter("tickwalk_forwarded_samples_total", "Samples delivered to a receiver", &["receiver"])?;
     let cpu = CounterVec::new(
-        Opts::new("tickwalk_forwarded_cpu_seconds_total", "CPU time of samples delivered to a receiver"),
+        Opts::new(
+            "tickwalk_forwarded_cpu_seconds_total",
+            "Time of samples delivered to a receiver: CPU time, of wall profiles wall time",
+        ),
         &["receiver"],
     )?;
     registry.register(Box::new(cpu.clone()))?;

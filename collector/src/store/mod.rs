@@ -228,7 +228,12 @@ impl Store {
         let mut status = Status {
             messages: get(&counters.messages),
             received_bytes: get(&counters.bytes),
-            samples: self.tally().stored.values().fold(0, |sum, count| sum.saturating_add(*count)),
+            samples: self
+                .tally()
+                .stored
+                .values()
+                .flat_map(|services| services.values())
+                .fold(0, |sum, count| sum.saturating_add(*count)),
             commits: get(&counters.commits),
             commit_ns: get(&counters.commit_ns),
             folds: get(&counters.folds),

@@ -21,8 +21,8 @@ const OTHERS: &str = "(others)";
 /// Sums since the store was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Stored samples by service.
-    pub stored: BTreeMap<String, u64>,
+    /// Stored samples by service, by the mode of their profiles.
+    pub stored: BTreeMap<&'static str, BTreeMap<String, u64>>,
     /// Lost samples by reason.
     pub lost: BTreeMap<String, u64>,
     /// Nanoseconds by service in which threads were ready to run and had no processor, where the kernel reports that.
@@ -55,7 +55,8 @@ impl Received {
 impl Tally {
     /// Adds what `session` received since `before`.
     pub(super) fn add(&mut self, before: &Received, session: &StoredSession) {
-        add(&mut self.stored, session.service(), session.samples.saturating_sub(before.samples));
+        let stored = self.stored.entry(session.mode().name()).or_default();
+        add(stored, session.service(), session.samples.saturating_sub(before.samples));
         for lost in session.statistics.iter().flat_map(|statistics| &statistics.lost) {
             let known = before.lost.iter().find(|known| known.cause == lost.cause);
             add(&mut self.lost, &lost.cause, lost.count.saturating_sub(known.map_or(0, |known| known.count)));

@@ -9,8 +9,8 @@ use profile::process::ProcessProfile;
 use profile::recording::Recording;
 use proto::framing::encode_frame;
 use proto::v1::{
-    AgentMessage, Counter, Dictionary, Entries, FrameKind, Goodbye, Hello, Histogram, Lost, QueueStatistics,
-    SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind, agent_message::Body,
+    AgentMessage, Counter, Dictionary, Entries, FrameKind, Goodbye, Hello, Histogram, Lost, Mode,
+    QueueStatistics, SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind, agent_message::Body,
 };
 use proto::version::{MAGIC, WIRE_VERSION};
 
@@ -67,6 +67,12 @@ impl Stream {
     /// Makes it another session with the same content.
     pub fn rename(&mut self, session_id: u64) {
         self.hello.session_id = session_id;
+        self.messages[0].body = Some(Body::Hello(self.hello.clone()));
+    }
+
+    /// Gives its profile a mode.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.hello.mode = mode.into();
         self.messages[0].body = Some(Body::Hello(self.hello.clone()));
     }
 

@@ -11,6 +11,7 @@ pub fn comments(profile: &ProcessProfile) -> Vec<String> {
     let hello = profile.hello();
     let jvm = format!("{} {}, process {} on {}", hello.jvm_name, hello.jvm_version, hello.pid, hello.host);
     let mut comments = vec![format!("Tickwalk: {}", summary.sentence()), jvm, hello.command.clone()];
+    comments.extend(profile.session().mode().remark().map(str::to_owned));
     comments.retain(|comment| !comment.is_empty());
     comments.extend(summary.warnings(profile).into_iter().map(|warning| format!("warning: {warning}")));
     comments

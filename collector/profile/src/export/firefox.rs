@@ -28,7 +28,7 @@ use crate::source::Sample;
 /// # Errors
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
-    let mut file = file_of(profile.session().service(), &[profile]);
+    let mut file = file_of(&profile.session().subject(), &[profile]);
     Writer::new(profile, &mut file, profile.hello().wall_clock_ns).add_all();
     serde_json::to_writer(&mut out, &file)?;
     out.flush()
@@ -84,7 +84,7 @@ impl<'p> Writer<'p> {
     fn new(profile: &'p ProcessProfile, file: &'p mut FirefoxProfile, start_ns: u64) -> Self {
         let hello = profile.hello();
         let begin = Timestamp::from_nanos_since_reference(hello.wall_clock_ns.saturating_sub(start_ns));
-        let process = file.add_process(profile.session().service(), hello.pid, begin);
+        let process = file.add_process(&profile.session().subject(), hello.pid, begin);
         Writer {
             profile,
             file,

@@ -179,7 +179,7 @@ impl<'p> Tables<'p> {
             samples,
             time_unix_nano: start_ns,
             duration_nano: duration_ns,
-            period_type: Some(self.value_type("cpu", "nanoseconds")),
+            period_type: Some(self.value_type(self.profile.session().mode().sample_type(), "nanoseconds")),
             period: i64::try_from(period_ns).unwrap_or(i64::MAX),
             profile_id: [hello.session_id.to_be_bytes(), start_ns.to_be_bytes()].concat(),
             attribute_indices,
@@ -268,7 +268,8 @@ impl<'p> Tables<'p> {
     fn account(&mut self, cells: &[(u32, u32, Cell)]) -> Vec<i32> {
         let samples = cells.iter().fold(0, |sum: u64, (_, _, cell)| sum.saturating_add(cell.samples));
         let summary = Summary::new(self.profile);
-        let mut indices = vec![self.attribute("tickwalk.samples", Value::IntValue(samples as i64))];
+        let mode = self.text("tickwalk.mode", summary.mode.to_owned());
+        let mut indices = vec![mode, self.attribute("tickwalk.samples", Value::IntValue(samples as i64))];
         if summary.accounted {
             indices.push(self.attribute("tickwalk.explained", Value::DoubleValue(summary.explained)));
             let cpu = &summary.cpu_ns;

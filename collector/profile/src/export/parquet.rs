@@ -9,6 +9,7 @@
 //!
 //! Source: apache/parquet-format, `LogicalTypes.md` (lists of three levels, timestamps in microseconds).
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -96,6 +97,7 @@ struct Tables<W: Write + Send> {
     /// Ids of the rows of `stacks` that are written.
     known: FxHashSet<i64>,
     accounts: Vec<String>,
+    modes: BTreeSet<&'static str>,
 }
 
 impl<W: Write + Send> Tables<W> {
@@ -104,7 +106,13 @@ impl<W: Write + Send> Tables<W> {
             Table::Samples => SAMPLES,
             Table::Stacks => STACKS,
         };
-        Ok(Tables { table, file: create(out, schema)?, known: FxHashSet::default(), accounts: Vec::new() })
+        Ok(Tables {
+            table,
+            file: create(out, schema)?,
+            known: FxHashSet::default(),
+            accounts: Vec::new(),
+            modes: BTreeSet::new(),
+        })
     }
 
     fn add(&mut self, profile: &ProcessProfile) -> Result<(), ParquetError> {
@@ -120,12 +128,15 @@ impl<W: Write + Send> Tables<W> {
         }
         self.known = stacks.known;
         self.accounts.extend(comments(profile));
+        self.modes.insert(profile.session().mode().name());
         Ok(())
     }
 
     fn finish(mut self) -> Result<(), ParquetError> {
         let account = KeyValue::new("tickwalk.account".to_owned(), self.accounts.join("\n"));
         self.file.append_key_value_metadata(account);
+        let modes = self.modes.into_iter().collect::<Vec<_>>().join(",");
+        self.file.append_key_value_metadata(KeyValue::new("tickwalk.mode".to_owned(), modes));
         self.file.close()?;
         Ok(())
     }

@@ -78,7 +78,7 @@ impl Serialize for Rows {
 /// # Errors
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, out: impl Write) -> io::Result<()> {
-    let mut file = File::new(profile.session().service().to_owned());
+    let mut file = File::new(profile.session().subject());
     file.add(profile, options, "");
     file.write(out)
 }

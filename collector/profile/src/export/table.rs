@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cell::Cell;
 use crate::class_name::with_short_package;
+use crate::mode::{Mode, Modes};
 use crate::process::ProcessProfile;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::query::error::QueryError;
@@ -52,6 +53,7 @@ struct Hot {
     /// The account of the only process. Several processes have no common account.
     profile: Option<ProcessProfile>,
     tree: Tree,
+    modes: Modes,
     warnings: Vec<String>,
     tables: Vec<(Order, Vec<MethodCost>)>,
 }
@@ -89,7 +91,8 @@ impl Hot {
             (order, methods)
         });
         let tables = tables.collect();
-        Ok(Hot { profile, tree, warnings, tables })
+        let modes = Modes::of(source, selection, now_ns)?;
+        Ok(Hot { profile, tree, modes, warnings, tables })
     }
 }
 
@@ -109,13 +112,14 @@ pub fn report(
 ) -> Result<String, QueryError> {
     let hot = Hot::of(source, selection, report, now_ns)?;
     let sums = (hot.tree.samples(), hot.tree.total_ns());
+    let time = hot.modes.time();
     let mut text = match &hot.profile {
         Some(profile) => account(profile, sums, report.verbose),
-        None => format!("{} samples, {} CPU time\n", count(sums.0), duration(sums.1)),
+        None => format!("{} samples, {} {time}\n", count(sums.0), duration(sums.1)),
     };
     text.extend(hot.warnings.iter().map(|warning| format!("warning: {warning}\n")));
     for (order, methods) in &hot.tables {
-        push_table(&mut text, report, methods, *order, sums);
+        push_table(&mut text, report, methods, (*order, time), sums);
     }
     Ok(text)
 }
@@ -146,6 +150,7 @@ pub fn report_json(
     });
     let tables = Value::Object(tables.collect());
     let mut object = object_of(hot.profile.as_ref())?;
+    object.insert("modes".into(), hot.modes.names().into());
     object.insert("by".into(), report.naming.name().into());
     object.insert("selected_samples".into(), hot.tree.samples().into());
     object.insert("total_ns".into(), hot.tree.total_ns().into());
@@ -182,10 +187,11 @@ fn account(profile: &ProcessProfile, (samples, cpu_ns): (u64, u64), verbose: boo
     let whole = summary.sentence();
     let mut text = match profile.is_part() {
         true => {
-            format!("{} samples, {} CPU time selected of {whole}\n", count(samples), duration(cpu_ns))
+            format!("{} samples, {} {} selected of {whole}\n", count(samples), duration(cpu_ns), summary.time)
         }
         false => format!("{whole}\n"),
     };
+    text.extend(profile.session().mode().remark().map(|remark| format!("{remark}\n")));
     if verbose {
         text.extend(unloading(&summary).map(|line| line + "\n"));
         text.extend(collecting(&summary).into_iter().map(|line| line + "\n"));
@@ -245,12 +251,12 @@ pub fn threads(profile: &ProcessProfile, limit: usize) -> Result<String, QueryEr
     }
     let mut text = account(profile, (whole.samples, whole.cpu_ns), false);
     let few = is_few(whole.samples);
+    let column = if profile.session().mode() == Mode::Wall { "wall time" } else { "CPU time" };
     let title = if few { "samples" } else { "share" };
     // The delay of a thread that has lived for less than a second was not read.
     let unknown = if summary.waiting.run_delay_ns.is_some() { "" } else { "not reported" };
     // Writing to a String cannot fail.
-    let _ =
-        writeln!(text, "\n{title:>8} {:>11} {:>12}  {:<9} {:>8}  thread", "CPU time", "waited", "kind", "id");
+    let _ = writeln!(text, "\n{title:>8} {:>11} {:>12}  {:<9} {:>8}  thread", column, "waited", "kind", "id");
     for ThreadLine { thread, kind, id, cpu_ns, samples, run_delay_ns } in rows.into_iter().take(limit) {
         let part = if few { count(samples) } else { percent(share(cpu_ns, whole.cpu_ns)) };
         let waited = match run_delay_ns {
@@ -352,7 +358,7 @@ fn push_table(
     text: &mut String,
     report: Report<'_>,
     methods: &[MethodCost],
-    order: Order,
+    (order, time): (Order, &str),
     (samples, whole): (u64, u64),
 ) {
     let naming = report.naming;
@@ -373,7 +379,7 @@ fn push_table(
     let kept = if matches!(naming, Naming::Class | Naming::Package) { 1 } else { 2 };
     let width = if report.width == 0 { usize::MAX } else { report.width.saturating_sub(TIME_COLUMNS) };
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "\nHot {} by {} CPU time{unit}", naming.plural(), columns[0]);
+    let _ = writeln!(text, "\nHot {} by {} {time}{unit}", naming.plural(), columns[0]);
     let _ = writeln!(text, "{:>8} {:>8} {time_title:>11}  {}", columns[0], columns[1], naming.name());
     let shown = methods.iter().filter(|method| time_of(method) > 0);
     for method in shown {

@@ -46,7 +46,7 @@ pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io:
     let total_ns = profile.total().cpu_ns;
     let percent = |cell: Cell| 100.0 * share(cell.cpu_ns, total_ns);
     if parts.account {
-        writeln!(out, "--- CPU time ---")?;
+        writeln!(out, "--- {} ---", profile.session().mode().time())?;
         for line in comments(profile) {
             writeln!(out, "{}", printable(&line))?;
         }

@@ -29,6 +29,7 @@ pub struct Process {
     pub agent_version: String,
     /// Labels that the process was given, as `KEY=VALUE`.
     pub labels: Vec<String>,
+    pub mode: &'static str,
     pub interval_ns: u64,
     pub first_ns: u64,
     pub last_ns: u64,
@@ -173,7 +174,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
     if sent_ns > session.sampled_ns {
         lost.insert(NOT_RECEIVED.to_owned(), sent_ns - session.sampled_ns);
     }
-    let cpu = CpuTime::new(session.kernel_ns(), session.sampled_ns, lost, &statistics);
+    let cpu = CpuTime::new(session.mode(), session.kernel_ns(), session.sampled_ns, lost, &statistics);
     let queue = statistics.queue.unwrap_or_default();
     let hello = &session.hello;
     let state = match (&session.goodbye, now_ns.saturating_sub(session.last_ns) > SILENT_NS) {
@@ -192,6 +193,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
             jdk_major: hello.jdk_major,
             agent_version: shown(&hello.agent_version),
             labels: hello.labels.iter().map(|label| shown(label)).collect(),
+            mode: session.mode().name(),
             interval_ns: hello.interval_ns,
             first_ns: session.first_ns,
             last_ns: session.last_ns,

@@ -12,6 +12,7 @@ use super::timeline::{threads, timeline};
 use super::tree::Tree;
 use super::view::{differences, view};
 use crate::export::{self, table};
+use crate::mode::Modes;
 use crate::process::ProcessProfile;
 use crate::quantity::total;
 use crate::source::Source;
@@ -78,10 +79,11 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             let (methods, left_out) =
                 tree.top_methods(parameters.order.unwrap_or_default(), parameters.limit());
             let (total_ns, samples) = (tree.total_ns(), tree.samples());
+            let modes = Modes::of(source, selection, now_ns)?;
             json(
                 "methods",
                 &json!({
-                    "span": span, "total_ns": total_ns, "samples": samples,
+                    "span": span, "total_ns": total_ns, "samples": samples, "modes": modes.names(),
                     "methods": methods, "rows_left_out": left_out,
                 }),
             )

@@ -205,7 +205,9 @@ impl Selection {
             (key @ ("host" | "service" | "jvm" | "pid"), text) => {
                 session.label(key).is_some_and(|own| own == text)
             }
-            _ => session.hello.labels.contains(label),
+            _ if session.hello.labels.contains(label) => true,
+            ("mode", text) => session.mode().name() == text,
+            _ => false,
         };
         (self.processes.is_empty() || self.processes.iter().any(is_named))
             && self.labels.iter().all(has_label)

@@ -8,6 +8,7 @@ use super::processes::accounts;
 use super::selection::Selection;
 use super::timeline::threads;
 use super::tree::{Order, Tree};
+use crate::mode::Modes;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::source::Source;
 
@@ -33,7 +34,8 @@ pub fn view(
         "threads" => {
             let (rows, _) = threads(source, selection, now_ns)?;
             let whole = total(rows.iter().map(|row| row.cpu_ns));
-            let _ = writeln!(text, "{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "tid");
+            let time = Modes::of(source, selection, now_ns)?.time();
+            let _ = writeln!(text, "{:>8} {time:>11}  {:<9} {:>8}  thread", "share", "kind", "tid");
             for row in rows.iter().take(limit) {
                 let (part, time) = (percent(share(row.cpu_ns, whole)), duration(row.cpu_ns));
                 let tid = if row.tid == 0 { String::new() } else { row.tid.to_string() };
@@ -47,16 +49,16 @@ pub fn view(
         "processes" => {
             let _ = writeln!(
                 text,
-                "{:<16}  {:<6} {:>8} {:>11} {:>9}  service",
-                "process", "state", "pid", "CPU time", "explained"
+                "{:<16}  {:<6} {:>8} {:<7} {:>11} {:>9}  service",
+                "process", "state", "pid", "mode", "time", "explained"
             );
             for account in accounts(source, selection, limit, now_ns)?.0 {
                 let row = account.process;
                 let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
                 let _ = writeln!(
                     text,
-                    "{}  {:<6} {:>8} {time:>11} {explained:>9}  {}",
-                    row.process, row.state, row.pid, row.service
+                    "{}  {:<6} {:>8} {:<7} {time:>11} {explained:>9}  {}",
+                    row.process, row.state, row.pid, row.mode, row.service
                 );
             }
         }
@@ -74,7 +76,8 @@ fn hot_methods(
     now_ns: u64,
 ) -> Result<(), QueryError> {
     let (tree, _) = Tree::of(source, selection, now_ns)?;
-    let _ = writeln!(text, "{} samples, {} CPU time", count(tree.samples()), duration(tree.total_ns()));
+    let time = Modes::of(source, selection, now_ns)?.time();
+    let _ = writeln!(text, "{} samples, {} {time}", count(tree.samples()), duration(tree.total_ns()));
     let _ = writeln!(text, "{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time");
     for method in tree.top_methods(order, limit).0 {
         let own = percent(share(method.self_ns, tree.total_ns()));
@@ -102,7 +105,8 @@ fn push_statistics(
         let mut row = |name: &str, value: String| {
             let _ = writeln!(text, "  {name:<24} {value}");
         };
-        row("CPU time explained", percent(process.explained));
+        row("mode", process.mode.to_owned());
+        row("time explained", percent(process.explained));
         row("sampled", format!("{} in {} samples", duration(process.sampled_ns), count(process.samples)));
         row("kernel", duration(account.kernel_ns));
         row("before timers ran", duration(account.before_timer_ns));

@@ -25,7 +25,7 @@ fn counters_do_not_fall_with_retention_and_count_nothing_twice() {
     append(&store, &gone, &[ended]).expect("stored");
     let tally = store.tally();
     let expected = [("gone.jar".to_owned(), 10), ("shop.jar".to_owned(), 10)];
-    assert_eq!(tally.stored, BTreeMap::from(expected));
+    assert_eq!(tally.stored, BTreeMap::from([("cputime", BTreeMap::from(expected))]));
     assert_eq!(tally.lost, BTreeMap::from([("queue_full".to_owned(), 14)]));
     // Retention removes the partition, and the session that has ended with it.
     upkeep::begin_early(&store.shared, now_s()).expect("a partition");

@@ -2,7 +2,8 @@
 //!
 //! Samples become `jdk.CPUTimeSample` events whose sampling period is the CPU time of the sample; losses become
 //! `jdk.CPUTimeSamplesLost`, one event per thread at the end. An option adds `jdk.ExecutionSample` events for older tools;
-//! it is off by default because newer tools would count samples twice.
+//! it is off by default because newer tools would count samples twice. Wall time has no event of its own in the JVM: such a
+//! profile has `jdk.ExecutionSample` events only, and the account says that they are of wall time.
 //! A file is a sequence of chunks, each with its own types and constants. A chunk is built in memory and then written, so
 //! the memory for a long recording is that of one chunk.
 //!
@@ -23,6 +24,7 @@ use self::pools::Pools;
 use super::comments::comments;
 use super::frames::Frames;
 use super::{Options, Profiles};
+use crate::mode::Mode;
 use crate::process::ProcessProfile;
 use crate::query::error::QueryError;
 use crate::source::Sample;
@@ -67,7 +69,7 @@ fn write_chunks(profile: &ProcessProfile, options: Options, out: &mut impl Write
         }
     }
     // Losses are only known for the whole session.
-    if !profile.is_part() {
+    if !profile.is_part() && profile.session().mode() != Mode::Wall {
         chunk.losses();
     }
     chunk.write(out)
@@ -88,7 +90,7 @@ impl<'p> Chunk<'p> {
     }
 
     fn sample(&mut self, frames: &mut Frames, sample: &Sample, options: Options) {
-        let hello = self.profile.hello();
+        let (hello, mode) = (self.profile.hello(), self.profile.session().mode());
         let ticks = hello.monotonic_ns.wrapping_add(sample.time_ns.wrapping_sub(hello.wall_clock_ns));
         let (first, last) = self.span.unwrap_or((ticks, ticks));
         self.span = Some((first.min(ticks), last.max(ticks)));
@@ -99,20 +101,22 @@ impl<'p> Chunk<'p> {
         let mut rest_ns = sample.cpu_ns % count;
         for _ in 0..count {
             let period_ns = sample.cpu_ns / count + std::mem::take(&mut rest_ns);
-            let mut fields = Bytes::default();
-            fields.number(ticks);
-            fields.number(stack);
-            fields.number(thread);
-            fields.boolean(self.profile.is_failed(sample.stack));
-            fields.number(period_ns);
-            fields.boolean(false); // stacks are taken where the tick found the thread
-            self.events.event(Id::CpuTimeSample as u64, &fields);
-            if options.execution_samples {
+            if mode != Mode::Wall {
+                let mut fields = Bytes::default();
+                fields.number(ticks);
+                fields.number(stack);
+                fields.number(thread);
+                fields.boolean(self.profile.is_failed(sample.stack));
+                fields.number(period_ns);
+                fields.boolean(mode == Mode::Jvmti); // else stacks are taken where the tick found the thread
+                self.events.event(Id::CpuTimeSample as u64, &fields);
+            }
+            if options.execution_samples || mode == Mode::Wall {
                 let mut fields = Bytes::default();
                 fields.number(ticks);
                 fields.number(thread);
                 fields.number(stack);
-                fields.number(self.pools.running());
+                fields.number(self.pools.state(mode));
                 self.events.event(Id::ExecutionSample as u64, &fields);
             }
         }

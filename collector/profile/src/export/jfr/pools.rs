@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::encode::Bytes;
 use super::metadata::Id;
 use crate::export::frames::{FrameParts, Frames, kind_text};
+use crate::mode::Mode;
 use crate::process::ProcessProfile;
 
 /// Access flag `static`, for symbols, which have no receiver.
@@ -114,9 +115,10 @@ impl Pools {
         self.threads.add(id, &fields)
     }
 
-    /// Returns the number of the state of every sampled thread: its CPU clock was running.
-    pub fn running(&mut self) -> u64 {
-        named(&mut self.states, "STATE_RUNNABLE")
+    /// Returns the number of the state of sampled threads: on the CPU clock they were running, on the wall clock they may have
+    /// waited.
+    pub fn state(&mut self, mode: Mode) -> u64 {
+        named(&mut self.states, if mode == Mode::Wall { "STATE_UNKNOWN" } else { "STATE_RUNNABLE" })
     }
 
     /// Returns the fields of the checkpoint event with all pools.

@@ -101,6 +101,8 @@ impl Tables {
 struct Message {
     tables: Tables,
     profile: ProfileMessage,
+    /// Types of time, and for each the number of the first sample of it; those up to the next one are of the same.
+    times: Vec<(&'static str, usize)>,
     /// First and last time of all processes, in nanoseconds since the epoch.
     span_ns: Option<(u64, u64)>,
     is_named: bool,
@@ -110,16 +112,13 @@ impl Message {
     /// Returns an empty message; with `is_named`, samples have labels with their process.
     fn new(is_named: bool) -> Self {
         let mut tables = Tables { strings: StringTable::with_empty(), ..Tables::default() };
-        let sample_type =
-            vec![tables.value_type("samples", "count"), tables.value_type("cpu", "nanoseconds")];
-        let period_type = Some(tables.value_type("cpu", "nanoseconds"));
-        let default_sample_type = tables.string("cpu");
-        let profile =
-            ProfileMessage { sample_type, period_type, default_sample_type, ..ProfileMessage::default() };
-        Message { tables, profile, span_ns: None, is_named }
+        let sample_type = vec![tables.value_type("samples", "count")];
+        let profile = ProfileMessage { sample_type, ..ProfileMessage::default() };
+        Message { tables, profile, times: Vec::new(), span_ns: None, is_named }
     }
 
     fn add(&mut self, profile: &ProcessProfile) {
+        self.times.push((profile.session().mode().sample_type(), self.profile.sample.len()));
         let tables = &mut self.tables;
         let mut frames = Frames::new(profile);
         let (thread_key, tid_key) = (tables.string("thread"), tables.string("tid"));
@@ -177,9 +176,34 @@ impl Message {
         self.span_ns = Some((from.min(first), to.max(last)));
     }
 
+    /// Adds the types of time; a sample has a value of each, which is 0 for the types of other processes.
+    fn set_types(&mut self) {
+        let mut types: Vec<&str> = Vec::new();
+        let times = std::mem::take(&mut self.times);
+        for &(name, _) in &times {
+            if !types.contains(&name) {
+                types.push(name);
+            }
+        }
+        for (number, sample) in self.profile.sample.iter_mut().enumerate() {
+            let after = times.partition_point(|(_, first)| *first <= number);
+            let own = times.get(after.wrapping_sub(1)).map(|&(name, _)| name);
+            let Some(time) = sample.value.pop() else { continue };
+            sample.value.extend(types.iter().map(|&name| if Some(name) == own { time } else { 0 }));
+        }
+        for name in &types {
+            let value_type = self.tables.value_type(name, "nanoseconds");
+            self.profile.sample_type.push(value_type);
+        }
+        let first = types.first().copied().unwrap_or("cpu");
+        self.profile.period_type = Some(self.tables.value_type(first, "nanoseconds"));
+        self.profile.default_sample_type = self.tables.string(first);
+    }
+
     fn write(mut self, out: impl Write) -> io::Result<()> {
         let (from_ns, to_ns) = self.span_ns.unwrap_or_default();
         self.profile.time_nanos = from_ns as i64;
+        self.set_types();
         self.profile.duration_nanos = (to_ns - from_ns) as i64;
         self.profile.mapping = self.tables.mappings;
         self.profile.function = self.tables.functions;

@@ -7,6 +7,17 @@ const THREAD_KINDS = [["", "All threads"], ["java", "Java threads"], ["virtual",
 let processes = [];
 let timeline = null;
 
+/** What the numbers of a mode are. */
+const TIMES = { cputime: "CPU time", wall: "wall time", jvmti: "CPU time (at safepoints)" };
+const timeOf = (process) => TIMES[process.mode] || TIMES.cputime;
+
+/** What the numbers of the shown processes are. */
+function timeName() {
+  const shown = shownProcess();
+  const times = [...new Set((shown ? [shown] : processes).map(timeOf))];
+  return times.length > 1 ? "time of several modes" : times[0] || TIMES.cputime;
+}
+
 const nameOf = (process) => process.service || process.command || `pid ${process.pid}`;
 /** Whether statistics were received; the first ones come a second after the start. */
 const isAccounted = (process) => process.explained > 0;
@@ -30,7 +41,7 @@ function showProcesses() {
     const dot = element("span", `dot ${process.state}`);
     dot.title = process.state;
     const explained = element("em", isDoubtful(process) ? "doubt" : "", isAccounted(process) ? percent(process.explained) : "");
-    explained.title = "Share of the CPU time of the process that samples explain";
+    explained.title = `Share of the ${process.process ? timeOf(process) : "time"} of the process that samples explain`;
     const under = process.process
       ? `${process.host} · pid ${process.pid} · JDK ${process.jdk_major} · ${duration(process.sampled_ns)}`
       : `${processes.length} profiled, ${processes.filter((other) => other.state === "live").length} live`;
@@ -48,7 +59,7 @@ function showProcesses() {
   $("subject").textContent = shown ? shown.command || nameOf(shown) : "All processes";
   $("subject").title = shown?.command || "";
   const started = shown ? `started ${clock(shown.first_ns)}` : "";
-  $("machine").textContent = shown ? [`JDK ${shown.jvm}`, `pid ${shown.pid}`, shown.host, started].filter(Boolean).join(" · ") : "";
+  $("machine").textContent = shown ? [shown.mode === "cputime" ? "" : timeOf(shown), `JDK ${shown.jvm}`, `pid ${shown.pid}`, shown.host, started].filter(Boolean).join(" · ") : "";
 }
 
 /** Keys of labels that processes can be grouped by. */
@@ -113,13 +124,13 @@ function showWarnings(account) {
   if (warnings.length === 0 && doubtful.length > 0) {
     const short = (process) => `${nameOf(process)} (${isAccounted(process) ? percent(process.explained) : "no statistics were received"})`;
     const more = doubtful.length > 3 ? ` and ${doubtful.length - 3} more` : "";
-    warnings.push(`Samples explain less than 95 % of the CPU time of ${doubtful.slice(0, 3).map(short).join(", ")}${more}. `);
+    warnings.push(`Samples explain less than 95 % of the time of ${doubtful.slice(0, 3).map(short).join(", ")}${more}. `);
   }
   $("warnings").hidden = warnings.length === 0;
   $("warnings").replaceChildren(element("strong", "", "Read with care."), ...warnings, button("quiet", "Why?", () => go({ tab: "statistics" })));
 }
 
-/** Shows the account of CPU time of one process in a line and as a bar. */
+/** Shows the account of one process in a line and as a bar. */
 function showAccount(account) {
   $("account").hidden = !account;
   if (!account) return;
@@ -129,14 +140,14 @@ function showAccount(account) {
   const cut = total(Object.entries(account.stops).map(([stop, count]) => (COMPLETE_STACKS.has(stop) ? 0 : count)));
   $("facts").replaceChildren(
     fact("", number(account.samples), "samples"),
-    fact("", duration(account.sampled_ns), "CPU time"),
+    fact("", duration(account.sampled_ns), timeOf(account)),
     isAccounted(account)
-      ? fact(isDoubtful(account) ? "verdict doubt" : "verdict", percent(account.explained), "of CPU time explained")
-      : fact("verdict doubt", "CPU time not accounted for", ""),
+      ? fact(isDoubtful(account) ? "verdict doubt" : "verdict", percent(account.explained), `of ${timeOf(account)} explained`)
+      : fact("verdict doubt", `${timeOf(account)} not accounted for`, ""),
     fact(lost > 0 ? "bad" : "", duration(lost), "lost"),
     fact("", percent(cut / walks), "of stacks incomplete"),
     account.samples > 0
-      ? fact("", duration(account.sampled_ns / account.samples), "of CPU time per sample")
+      ? fact("", duration(account.sampled_ns / account.samples), `of ${timeOf(account)} per sample`)
       : fact("", duration(account.interval_ns), "interval"),
   );
   $("account-bar").replaceWith(Object.assign(accountBar(accountParts(account)), { id: "account-bar" }));

@@ -24,8 +24,10 @@ function bytes(count) {
 
 const number = (count) => count.toLocaleString("en");
 
+/** Processors in use, or threads that lived. */
 function processors(count) {
-  return count > 0 && count < 0.01 ? "<0.01 processors" : `${count.toFixed(2)} processors`;
+  const what = timeName() === TIMES.wall ? "threads" : "processors";
+  return count > 0 && count < 0.01 ? `<0.01 ${what}` : `${count.toFixed(2)} ${what}`;
 }
 
 const total = (column) => column.reduce((sum, value) => sum + value, 0);

@@ -32,7 +32,7 @@ class Timeline {
     const [from, to] = [clock(data.from_ns), clock(data.to_ns)];
     const sameDay = from.slice(0, 10) === to.slice(0, 10);
     $("range").textContent = width > 0
-      ? `${sameDay && from.slice(0, 10) === clock(Date.now() * 1e6).slice(0, 10) ? from.slice(11) : from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} CPU time · ${processors(whole / width)} · ${duration(data.bucket_ns)} per column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}${data.gaps ? ` · samples missing: ${data.gaps.map((gap) => `${gap.path} is damaged (${clock(gap.from_ns)} to ${clock(gap.to_ns)})`).join(", ")}` : ""}`
+      ? `${sameDay && from.slice(0, 10) === clock(Date.now() * 1e6).slice(0, 10) ? from.slice(11) : from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} ${timeName()} · ${processors(whole / width)} · ${duration(data.bucket_ns)} per column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}${data.gaps ? ` · samples missing: ${data.gaps.map((gap) => `${gap.path} is damaged (${clock(gap.from_ns)} to ${clock(gap.to_ns)})`).join(", ")}` : ""}`
       : "No samples in this range";
     $("range").title = $("range").textContent;
     this.draw();
@@ -236,7 +236,7 @@ class Timeline {
     showTip(
       event,
       element("div", "what", this.title(row)),
-      element("div", "kinds", `${clock(this.data.from_ns + column * this.data.bucket_ns)} · ${duration(ns)} CPU time · ${processors(ns / this.data.bucket_ns)}`),
+      element("div", "kinds", `${clock(this.data.from_ns + column * this.data.bucket_ns)} · ${duration(ns)} ${timeName()} · ${processors(ns / this.data.bucket_ns)}`),
     );
   }
 

@@ -57,7 +57,7 @@ async function compareView(isCurrent, surroundings) {
   if (!isCurrent()) return;
   shownSpans = { "before.": answer.spans.before, "": answer.spans.after };
   const { before_total_ns: before, after_total_ns: after } = answer.spans;
-  const side = (title, what, ns) => element("div", "side", element("b", "", title), element("span", "", `${duration(ns)} CPU time`), ` · ${what}`);
+  const side = (title, what, ns) => element("div", "side", element("b", "", title), element("span", "", `${duration(ns)} ${timeName()}`), ` · ${what}`);
   const scale = element("span", "scale", "less", element("i"), "more than before");
   putContent("compare", element("div", "bar", element("div", "sides grow", side("Before", describe(baseline), before), side("Now", describe(state), after)), scale, swap, take));
   if (before === 0 || after === 0) {

@@ -41,11 +41,11 @@ function spread(of, show) {
 /** CPU time by what became of it: [title, ns, colour, tooltip]. */
 function accountParts(account) {
   return [
-    ["sampled", account.sampled_ns, isAccounted(account) ? "var(--good)" : "var(--before)", "CPU time that samples stand for"],
-    ["lost", total(Object.values(account.lost_ns)), "var(--bad)", "CPU time whose samples were lost, by cause below"],
-    ["unfinished periods", account.unfinished_ns, "var(--open)", "CPU time since the last expiration of each thread's timer: less than an interval per thread"],
+    ["sampled", account.sampled_ns, isAccounted(account) ? "var(--good)" : "var(--before)", `${timeOf(account)} that samples stand for`],
+    ["lost", total(Object.values(account.lost_ns)), "var(--bad)", `${timeOf(account)} whose samples were lost, by cause below`],
+    ["unfinished periods", account.unfinished_ns, "var(--open)", `${timeOf(account)} since the last expiration of each thread's timer: less than an interval per thread, or two of wall time`],
     ["before timers ran", account.before_timer_ns, "var(--before)", "CPU time of threads before they were profiled, including the start of the JVM"],
-    ["profiler", account.sampler_cpu_ns, "var(--before)", "CPU time of the profiler's own threads"],
+    ["profiler", account.mode === "wall" ? 0 : account.sampler_cpu_ns, "var(--before)", "CPU time of the profiler's own threads"],
     ["outside the accounts", account.outside_ns, "var(--before)", "CPU time of the process in no thread's account: ends of threads after their timers were deleted, and threads that ended before they were found"],
   ];
 }
@@ -73,8 +73,8 @@ function accountSections(account) {
   const whole = total(parts.map(([, ns]) => ns)) || 1;
   const causes = Object.entries(account.lost_ns).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
   const verdict = isAccounted(account)
-    ? [element("b", "", percent(account.explained)), " of CPU time is explained by samples"]
-    : [element("b", "", "–"), " no statistics of CPU time were received yet"];
+    ? [element("b", "", percent(account.explained)), ` of ${timeOf(account)} is explained by samples`]
+    : [element("b", "", "–"), ` no statistics of ${timeOf(account)} were received yet`];
   return [
     element("div", `verdict ${isDoubtful(account) ? "doubt" : ""}`, ...verdict),
     accountBar(parts),
@@ -96,7 +96,8 @@ function coverageSection(account) {
     ["timers handed on", account.timers?.turns > 0 ? number(account.timers.turns) : null, "How often a timer passed from one thread to another, because there are too few timers"],
     ["threads beyond the limit", account.timers?.without_slot > 0 ? number(account.timers.without_slot) : null, "More threads than can be profiled at once", "bad"],
     ["samples of requests", `${number(account.samples)} of ${number(account.requests)}`, "Samples that arrived here, of the stacks that were captured"],
-    ["interval", duration(account.interval_ns), "wanted CPU time of a thread between two samples"],
+    ["mode", account.mode, "What samples stand for, and how they are taken"],
+    ["interval", duration(account.interval_ns), `wanted ${timeOf(account)} of a thread between two samples`],
     ["messages missing", number(account.missing_messages), "Sent by the agent, not received", account.missing_messages > 0 ? "bad" : ""],
     ["samples without names", number(account.unknown_samples), "Samples whose stacks were not described", account.unknown_samples > 0 ? "bad" : ""],
   ]);

@@ -33,9 +33,9 @@ async function methodsView(isCurrent, surroundings) {
   if (!isCurrent()) return;
   const whole = answer.total_ns || 1;
   const columns = [
-    ["Self", "number", (row) => percent(row.self_ns / whole), (row) => row.self_ns, "Share of CPU time in the method itself"],
+    ["Self", "number", (row) => percent(row.self_ns / whole), (row) => row.self_ns, `Share of ${timeName()} in the method itself`],
     ["Self time", "number wide", (row) => duration(row.self_ns), null],
-    ["Total", "number", (row) => percent(row.total_ns / whole), (row) => row.total_ns, "Share of CPU time in the method and in everything it called"],
+    ["Total", "number", (row) => percent(row.total_ns / whole), (row) => row.total_ns, `Share of ${timeName()} in the method and in everything it called`],
     ["Total time", "number wide", (row) => duration(row.total_ns), null],
     ["Samples", "number wide", (row) => number(row.self_samples), (row) => row.self_samples, "Samples in the method itself"],
     ["Method: click for its callers and callees", "method", (row) => methodCell(row.name), null],
@@ -45,8 +45,8 @@ async function methodsView(isCurrent, surroundings) {
     const empty = text ? `No method contains “${text}”.` : "No samples in this selection.";
     return table(columns, rows, (row) => go({ tab: "method", method: row.name, sort: null }), empty);
   };
-  const footnote = answer.rows_left_out > 0 ? `${number(answer.rows_left_out)} methods with less CPU time are not shown.` : "";
-  tableView("methods", `${number(answer.samples)} samples · ${duration(answer.total_ns)} CPU time`, tableOf, footnote);
+  const footnote = answer.rows_left_out > 0 ? `${number(answer.rows_left_out)} methods with less ${timeName()} are not shown.` : "";
+  tableView("methods", `${number(answer.samples)} samples · ${duration(answer.total_ns)} ${timeName()}`, tableOf, footnote);
 }
 
 /** The carriers of a virtual thread; empty for other threads. */
@@ -66,8 +66,8 @@ async function threadsView(isCurrent, surroundings) {
   };
   const idOf = (row) => carriersOf(row) || (row.tid ? `tid ${row.tid}` : "a group");
   const columns = [
-    ["Share", "number lead", (row) => percent(row.cpu_ns / whole), (row) => row.cpu_ns, "Share of the CPU time of the selection"],
-    ["CPU time", "number", (row) => duration(row.cpu_ns), null],
+    ["Share", "number lead", (row) => percent(row.cpu_ns / whole), (row) => row.cpu_ns, `Share of the ${timeName()} of the selection`],
+    [timeName() === TIMES.wall ? "Wall time" : "CPU time", "number", (row) => duration(row.cpu_ns), null],
     ["Kind", "kind", (row) => row.kind, null],
     ["Thread: click to show it alone", "method", (row) => [row.thread || "(no name)", element("small", "", `${idOf(row)} · ${processOf(row)}`)], null],
   ];
@@ -76,7 +76,7 @@ async function threadsView(isCurrent, surroundings) {
     const empty = text ? `No thread contains “${text}”.` : "No samples in this selection.";
     return table(columns, rows, (row) => go({ process: row.process, thread: row.thread, tab: "flame", sort: null, search: null }), empty);
   };
-  const footnote = answer.rows_left_out > 0 ? `${number(answer.rows_left_out)} threads with less CPU time are not shown.` : "";
+  const footnote = answer.rows_left_out > 0 ? `${number(answer.rows_left_out)} threads with less ${timeName()} are not shown.` : "";
   const count = answer.threads.length + answer.rows_left_out;
-  tableView("threads", `${number(count)} threads · ${duration(answer.total_ns)} CPU time`, tableOf, footnote);
+  tableView("threads", `${number(count)} threads · ${duration(answer.total_ns)} ${timeName()}`, tableOf, footnote);
 }

@@ -1,0 +1,183 @@
+//! Every output states the mode of a profile that is not of CPU time.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use profile::export::parquet::Table;
+use profile::export::{Options, firefox, jfr, otlp, parquet, pprof, speedscope, table, text};
+use profile::process::ProcessProfile;
+use profile::query::question::answer;
+use profile::query::selection::Selection;
+use profile::recording::Recording;
+use profile::ui::standalone;
+use proto::v1::Mode;
+use serde_json::Value;
+use support::{Stream, small};
+
+const NOW_NS: u64 = 1_790_000_100_000_000_000;
+/// In the order of [`Mode`]'s numbers.
+const MODES: [Mode; 3] = [Mode::CpuTime, Mode::Wall, Mode::Jvmti];
+
+fn stream(mode: Mode) -> Stream {
+    let mut stream = small();
+    stream.set_mode(mode);
+    stream
+}
+
+fn has(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
+fn written(write: impl Fn(&ProcessProfile, &mut Vec<u8>), mode: Mode) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&stream(mode).profile(), &mut bytes);
+    bytes
+}
+
+fn asked(recording: &Recording, question: &str, pairs: &[(&str, &str)]) -> String {
+    let pairs: Vec<_> = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let answer = answer(recording, question, &pairs, NOW_NS).expect("an answer");
+    String::from_utf8(answer.bytes).expect("text")
+}
+
+#[test]
+fn the_sample_type_of_pprof() {
+    // A text of the table of strings has its length before it.
+    for (mode, expected) in MODES.into_iter().zip([[true, false], [false, true], [true, false]]) {
+        let bytes = written(|profile, out| pprof::write(profile, out).expect("memory"), mode);
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).expect("gzip");
+        assert_eq!(["\u{3}cpu", "\u{4}wall"].map(|name| has(&plain, name)), expected, "{mode:?}");
+        assert_eq!(has(&plain, "mode=jvmti: samples show"), mode == Mode::Jvmti);
+    }
+}
+
+#[test]
+fn processes_of_both_modes_are_two_sample_types_of_pprof() {
+    let profiles = [Mode::CpuTime, Mode::Wall].map(|mode| Ok(stream(mode).profile()));
+    let mut bytes = Vec::new();
+    pprof::write_each(Box::new(profiles.into_iter()), &mut bytes).expect("memory");
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).expect("gzip");
+    assert!(has(&plain, "\u{3}cpu") && has(&plain, "\u{4}wall"));
+}
+
+#[test]
+fn the_period_type_of_otlp() {
+    for (mode, name) in MODES.into_iter().zip(["cputime", "wall", "jvmti"]) {
+        let bytes = written(|profile, out| otlp::write(profile, out).expect("memory"), mode);
+        assert!(has(&bytes, "tickwalk.mode") && has(&bytes, name));
+        assert_eq!(["\u{3}cpu", "\u{4}wall"].map(|name| has(&bytes, name)).into_iter().position(|is| is), {
+            Some(usize::from(mode == Mode::Wall))
+        });
+    }
+}
+
+/// Number of events by type in a flight recording of one chunk.
+fn events(chunk: &[u8]) -> BTreeMap<u64, u64> {
+    fn number(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..56).step_by(7) {
+            let (&byte, rest) = bytes.split_first().expect("a number ends");
+            *bytes = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        value
+    }
+    let (mut counts, mut rest) = (BTreeMap::new(), &chunk[68..]);
+    while !rest.is_empty() {
+        let mut fields = rest;
+        let size = number(&mut fields) as usize;
+        *counts.entry(number(&mut fields)).or_default() += 1;
+        rest = &rest[size..];
+    }
+    counts
+}
+
+#[test]
+fn events_of_jfr() {
+    let written =
+        |mode, options| written(|profile, out| jfr::write(profile, options, out).expect("memory"), mode);
+    let samples = stream(Mode::Wall).profile().total().samples;
+    let both = Options { execution_samples: true, ..Options::default() };
+    let of = |bytes: &[u8]| {
+        events(bytes)
+            .into_iter()
+            .filter(|(_, count)| *count == samples)
+            .map(|(class, _)| class)
+            .collect::<Vec<_>>()
+    };
+    let cpu = of(&written(Mode::CpuTime, Options::default()));
+    let wall = of(&written(Mode::Wall, Options::default()));
+    assert!(cpu.len() == 1 && wall.len() == 1 && cpu != wall, "{cpu:?} {wall:?}");
+    assert_eq!(of(&written(Mode::CpuTime, both)).len(), 2);
+    assert_eq!(of(&written(Mode::Wall, both)), wall, "each sample once");
+    assert!(
+        has(&written(Mode::Wall, both), "STATE_UNKNOWN")
+            && !has(&written(Mode::CpuTime, both), "STATE_UNKNOWN")
+    );
+    // The event says that its stack is biased, and nothing else differs but the account's sentences.
+    assert_eq!(of(&written(Mode::Jvmti, Options::default())), cpu);
+}
+
+#[test]
+fn names_in_other_files() {
+    let speedscope = |profile: &ProcessProfile, out: &mut Vec<u8>| {
+        speedscope::write(profile, Options::default(), out).expect("memory");
+    };
+    let firefox = |profile: &ProcessProfile, out: &mut Vec<u8>| firefox::write(profile, out).expect("memory");
+    let json = |bytes: Vec<u8>| serde_json::from_slice::<Value>(&bytes).expect("JSON");
+    for (mode, time) in MODES.into_iter().zip(["", ", wall time", ", CPU time (at safepoints)"]) {
+        let name = format!("{}{time}", stream(mode).profile().session().service());
+        assert_eq!(json(written(speedscope, mode))["name"], name);
+        assert_eq!(json(written(firefox, mode))["meta"]["product"], name);
+    }
+    let samples = |profile: &ProcessProfile, out: &mut Vec<u8>| {
+        parquet::write(profile, Table::Samples, out).expect("memory");
+    };
+    for (mode, name) in MODES.into_iter().zip(["cputime", "wall", "jvmti"]) {
+        let reader = SerializedFileReader::new(bytes::Bytes::from(written(samples, mode))).expect("a file");
+        let metadata = reader.metadata().file_metadata().key_value_metadata().expect("metadata").clone();
+        let stated = metadata.iter().find(|entry| entry.key == "tickwalk.mode").expect("the mode");
+        assert_eq!(stated.value.as_deref(), Some(name));
+    }
+}
+
+#[test]
+fn reports_and_answers() {
+    for (mode, name, time) in [
+        (Mode::CpuTime, "cputime", "CPU time"),
+        (Mode::Wall, "wall", "wall time"),
+        (Mode::Jvmti, "jvmti", "CPU time (at safepoints)"),
+    ] {
+        let recording = stream(mode).recording();
+        let report = asked(&recording, "top", &[]);
+        assert!(report.contains(&format!("of {time} explained")), "{report}");
+        assert!(report.contains(&format!("by self {time}")), "{report}");
+        assert_eq!(report.contains(&format!("mode={name}: ")), mode != Mode::CpuTime, "{report}");
+        let json = |question, pairs: &[(&str, &str)]| {
+            serde_json::from_str::<Value>(&asked(&recording, question, pairs)).expect("JSON")
+        };
+        assert_eq!(json("summary", &[])["mode"], name);
+        assert_eq!(json("methods", &[])["modes"][0], name);
+        assert_eq!(json("processes", &[])["processes"][0]["mode"], name);
+        assert_eq!(json("methods", &[("label", &format!("mode={name}"))])["modes"][0], name);
+        let statistics = asked(&recording, "view/cpu-time-statistics", &[]);
+        assert!(statistics.contains(&format!("mode                     {name}\n")), "{statistics}");
+        let threads = table::threads(&stream(mode).profile(), 10).expect("threads");
+        assert_eq!(threads.contains("  wall time  "), mode == Mode::Wall, "{threads}");
+        let mut plain = Vec::new();
+        let parts = text::Parts { account: true, stacks: 1, methods: 1, threads: false };
+        text::write(&stream(mode).profile(), parts, &mut plain).expect("memory");
+        assert!(has(&plain, &format!("--- {time} ---")));
+        let mut page = Vec::new();
+        standalone::write(&recording, &Selection::default(), NOW_NS, &mut page).expect("memory");
+        assert!(has(&page, &format!("\"mode\":\"{name}\"")));
+    }
+}
