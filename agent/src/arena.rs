@@ -419,14 +419,14 @@ mod tests {
                 [(0, 1 << 20), (64, 200_000), (65_536, 131_072), (4_096, 69_632), (1, 4_097), (9, 9)]
             {
                 let pages = whole_pages(&mut region[from..to], page);
-                let (first, end) =
-                    (pages.as_ptr() as usize - start, pages.as_ptr() as usize - start + pages.len());
-                let whole = |at: usize| (start + at).is_multiple_of(page);
                 if pages.is_empty() {
                     let first = (start + from).next_multiple_of(page) - start;
                     assert!(first + page > to, "{page}: a page fits into {from}..{to}");
                     continue;
                 }
+                let first = pages.as_ptr() as usize - start;
+                let end = first + pages.len();
+                let whole = |at: usize| (start + at).is_multiple_of(page);
                 assert!(whole(first) && whole(end) && from <= first && end <= to, "{page} {from}..{to}");
                 assert!(first - from < page && to - end < page, "{page} {from}..{to}: none is left out");
             }
