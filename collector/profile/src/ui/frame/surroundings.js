@@ -103,6 +103,7 @@ function showRows() {
 
 function showTools() {
   segments($("tabs"), VIEW_TITLES, state.tab, (tab) => go({ tab }));
+  showPressed($("tabs"));
   const presets = [...PRESETS.filter((_, index) => PRESET_SECONDS[index] < source.spanS), ["", "All"]];
   segments($("presets"), presets, state.from && state.to ? null : state.from || "", (from) => go({ from: from || null, to: null }));
   $("side").hidden = state.tab !== "compare";

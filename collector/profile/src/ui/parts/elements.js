@@ -29,6 +29,12 @@ function segments(target, entries, chosen, onChoose) {
   }));
 }
 
+/** Scrolls a strip of buttons so that the pressed one is in the middle, as far as that is possible. */
+function showPressed(strip) {
+  const pressed = strip.querySelector('[aria-pressed="true"]');
+  if (pressed) strip.scrollLeft += pressed.getBoundingClientRect().left - strip.getBoundingClientRect().left - (strip.clientWidth - pressed.clientWidth) / 2;
+}
+
 /** Two buttons [title, tooltip] of which one is pressed; `onChange` receives whether it is the second. */
 function toggle(id, titles, isSecond, onChange) {
   const group = element("div", "segments");

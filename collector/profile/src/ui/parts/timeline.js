@@ -31,9 +31,13 @@ class Timeline {
     const width = data.to_ns - data.from_ns;
     const [from, to] = [clock(data.from_ns), clock(data.to_ns)];
     const sameDay = from.slice(0, 10) === to.slice(0, 10);
-    $("range").textContent = width > 0
-      ? `${sameDay && from.slice(0, 10) === clock(Date.now() * 1e6).slice(0, 10) ? from.slice(11) : from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} ${timeName()} · ${processors(whole / width)} · ${duration(data.bucket_ns)} per column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}${data.gaps ? ` · samples missing: ${data.gaps.map((gap) => `${gap.path} is damaged (${clock(gap.from_ns)} to ${clock(gap.to_ns)})`).join(", ")}` : ""}`
-      : "No samples in this range";
+    const isToday = sameDay && from.slice(0, 10) === clock(Date.now() * 1e6).slice(0, 10);
+    const parts = [`${isToday ? from.slice(11) : from} to ${sameDay ? to.slice(11) : to}`, `${duration(whole)} ${timeName()}`, processors(whole / width), `${duration(data.bucket_ns)} per column`];
+    if (data.rows_left_out) parts.push(`${data.rows_left_out} rows not shown`);
+    const gaps = data.gaps ? ` · samples missing: ${data.gaps.map((gap) => `${gap.path} is damaged (${clock(gap.from_ns)} to ${clock(gap.to_ns)})`).join(", ")}` : "";
+    // Lines end between the parts.
+    const spans = parts.flatMap((part, index) => [element("span", "", index ? `· ${part}` : part), " "]);
+    $("range").replaceChildren(...(width > 0 ? [...spans.slice(0, -1), gaps] : ["No samples in this range"]));
     $("range").title = $("range").textContent;
     this.draw();
   }
@@ -104,6 +108,17 @@ class Timeline {
     return shownProcess() ? row.thread : `${row.thread} · ${name}`;
   }
 
+  /** A name as it fits into so many pixels: without packages, then cut. */
+  fitting(name, width) {
+    const fits = (text) => this.paper.measureText(text).width <= width;
+    if (fits(name)) return name;
+    const short = name.replace(/^(?:[a-z_]\w*\.)+(?=[A-Z])/, "");
+    if (fits(short)) return short;
+    let cut = short.length - 1;
+    while (cut > 1 && !fits(`${short.slice(0, cut)}…`)) cut--;
+    return `${short.slice(0, cut)}…`;
+  }
+
   draw() {
     if (!this.data) return;
     const { canvas, paper, data } = this;
@@ -129,7 +144,7 @@ class Timeline {
       paper.beginPath();
       paper.rect(16, y, this.names - 24, TIMELINE_ROW);
       paper.clip();
-      paper.fillText(this.title(row), 16, y + TIMELINE_ROW / 2);
+      paper.fillText(this.fitting(this.title(row), this.names - 24), 16, y + TIMELINE_ROW / 2);
       paper.restore();
       paper.fillStyle = line;
       paper.globalAlpha = 0.35;

@@ -25,11 +25,13 @@ function baselineOf() {
 /** A selection in words. */
 function describe(from) {
   const process = processes.find((known) => known.process === from.process);
-  const parts = [process ? `${nameOf(process)} (${process.pid})` : "all processes"];
+  const parts = [process ? `${nameOf(process)} (${process.pid})` : from.process ? `process ${from.process}` : "all processes"];
   if (from.label) parts.push(from.label);
   if (from.thread) parts.push(`thread ${from.thread}`);
   if (from.thread_kind) parts.push(THREAD_KINDS.find(([kind]) => kind === from.thread_kind)?.[1] || from.thread_kind);
   if (from.frame) parts.push(`with ${from.frame}`);
+  if (from.include) parts.push(`with ${from.include}`);
+  if (from.exclude) parts.push(`without ${from.exclude}`);
   if (from.kind) parts.push(`${KINDS.find(({ id }) => id === from.kind)?.name || from.kind} code`);
   const moment = (text) => (/^[\d.]+$/.test(text) ? clock(Number(text) * 1e9) : text === "now" ? "now" : `${text.replace("-", "")} ago`);
   const [begin, end] = [from.from ? moment(from.from) : "", from.to ? moment(from.to) : "now"];
