@@ -2,22 +2,21 @@
 //!
 //! Problem: naming one method takes some thirty reads of 2 to 8 bytes from half a dozen objects, and outside of the
 //! registered ranges each is a system call.
-//! Approach: a read fetches the whole aligned line around it, and later reads in that line are served from the copy. Memory
-//! that can be loaded directly is not copied.
+//! Approach: a read fetches the whole aligned line around it, and later reads in that line are served from the copy. Lines that
+//! are known to be needed are read together. Memory that can be loaded directly is not copied.
 //! Invariants: a line never crosses a page, so it is readable where any of its bytes is. A copy is as old as its first
 //! read: the owner of the lines decides when they are forgotten, and checks that need current words read `beneath`.
 
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-use crate::memory::{Memory, Unreadable};
-
-/// Bytes of a line, the smallest page: 4,096 bytes cost a read by `process_vm_readv` a seventh more than 64, and what belongs
-/// to one class lies close together.
-const LINE: usize = 4096;
+use crate::memory::{LINE, Memory, Unreadable};
 
 /// Capacity in lines; the oldest is replaced. A method's names lie in some eight, which methods of one class share in part.
-const LINES: usize = 24;
+const LINES: usize = 48;
+
+/// Most lines that are read at once.
+const AT_ONCE: usize = 16;
 
 /// Beginning of a line that could not be read: none begins at an odd address.
 const NO_LINE: u64 = 1;
@@ -82,7 +81,7 @@ impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
             Some(place) => place,
             None => {
                 let place = *next % LINES;
-                *next += 1;
+                *next = place + 1;
                 if lines.len() <= place {
                     starts.push(NO_LINE);
                     lines.push([0; LINE]);
@@ -101,6 +100,41 @@ impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
         let bytes = lines.get(place).and_then(|line| line.get(from..end)).ok_or(Unreadable(address))?;
         into.copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn prepare(&self, addresses: &[u64]) {
+        let Kept { starts, lines, next } = &mut *self.lines.0.borrow_mut();
+        let (mut wanted, mut count) = ([0; AT_ONCE], 0);
+        for address in addresses {
+            let start = address & !(LINE as u64 - 1);
+            let is_known = starts.contains(&start) || wanted.iter().take(count).any(|&line| line == start);
+            if start == 0 || is_known || self.beneath.is_loaded_directly(*address, 1) {
+                continue;
+            }
+            let Some(place) = wanted.get_mut(count) else { break };
+            *place = start;
+            count += 1;
+        }
+        let wanted = wanted.get(..count).unwrap_or_default();
+        // They lie side by side, so that one read fills them.
+        let mut first = *next % LINES;
+        if first + count > LINES {
+            first = 0;
+        }
+        if starts.len() < first + count {
+            starts.resize(first + count, NO_LINE);
+            lines.resize(first + count, [0; LINE]);
+        }
+        let places = first..first + count;
+        let (Some(kept), Some(into)) = (starts.get_mut(places.clone()), lines.get_mut(places)) else {
+            return;
+        };
+        kept.fill(NO_LINE);
+        let read = if count > 0 { self.beneath.read_lines(wanted, into) } else { 0 };
+        for (kept, start) in kept.iter_mut().zip(wanted).take(read) {
+            *kept = *start;
+        }
+        *next = first + count;
     }
 }
 
@@ -148,6 +182,31 @@ mod tests {
         assert_eq!(nearby.read_u16(0x1008), Ok(0x0707), "its line begins before the copy");
         assert_eq!(nearby.read_u8(0x1030), Err(Unreadable(0x1030)));
         assert_eq!(nearby.read_u64(u64::MAX - 3), Err(Unreadable(u64::MAX - 3)));
+    }
+
+    #[test]
+    fn prepared_lines_are_read_once_and_missing_ones_later() {
+        let bytes: Vec<u8> = (0..100 * LINE).map(|at| (at / LINE) as u8).collect();
+        let memory = Counted { copy: StackCopy::new(LINE as u64, &bytes), reads: Cell::new(0) };
+        let lines = Lines::default();
+        let nearby = Nearby::new(&memory, &lines);
+        let line = |number: u64| number * LINE as u64;
+        nearby.prepare(&[line(1) + 8, line(7), line(1) + 90, 0, line(300), line(9)]);
+        assert_eq!(memory.reads.get(), 3, "two lines, and one that is missing");
+        assert_eq!((nearby.read_u8(line(1) + 3), nearby.read_u8(line(7) + 4)), (Ok(0), Ok(6)));
+        assert_eq!(memory.reads.get(), 3);
+        assert_eq!(nearby.read_u8(line(9)), Ok(8), "behind the missing one");
+        assert_eq!(nearby.read_u8(line(300)), Err(Unreadable(line(300))));
+        // Whatever was prepared before, reads are those of the memory.
+        for round in 0..200_u64 {
+            let some: Vec<u64> =
+                (0..round % 20).map(|number| line(1 + (round * 7 + number * 3) % 105)).collect();
+            nearby.prepare(&some);
+            for at in some.iter().map(|start| start + round) {
+                assert_eq!(nearby.read_u8(at), memory.copy.read_u8(at));
+            }
+        }
+        assert!(lines.0.borrow().lines.len() <= LINES);
     }
 
     #[test]

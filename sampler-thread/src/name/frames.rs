@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy, Symbol};
+use stackwalk::{
+    Blob, CompileLevel, Frame, LoadedBy, METHODS_AHEAD, Memory, Method, Missing, Place, StackCopy, Symbol,
+};
 
 use crate::name::dictionaries::{Dictionaries, Text};
 use crate::name::routines::Routines;
@@ -51,6 +53,8 @@ pub struct FrameNames {
     /// Ids of the names of methods. The VM frees a name with the last class that refers to it, so these are as uncertain as
     /// methods.
     symbols: Map<Symbol, Text>,
+    /// New methods of the current stack whose names were read ahead.
+    ahead: Vec<Method>,
     /// Methods named for the current stack, with what keeps them alive.
     pub(super) unproven: Vec<(Method, Option<LoadedBy>)>,
     /// Time stamp of the current stack if its methods may have been unloaded since.
@@ -96,6 +100,7 @@ impl FrameNames {
         {
             self.forget_ids();
         }
+        self.ahead.clear();
         self.forget(change);
         let revision = self.routines.revision();
         if std::mem::replace(&mut self.routines_revision, revision) != revision {
@@ -149,21 +154,37 @@ impl FrameNames {
         self.dictionaries.symbol_frame(FrameKind::Marker, UNLOADED)
     }
 
-    /// Returns the id of a frame; `None` for the VM's entry frames, which are not part of a profile, and for frames that are
-    /// not to be shown.
+    /// Reads the memory of the names of new methods among `frames` ahead, of `first` among them.
+    fn read_ahead<M: Memory>(&mut self, first: Method, frames: &[Frame], vm: &Vm<M>) {
+        self.ahead.clear();
+        self.ahead.push(first);
+        for method in frames.iter().filter_map(Frame::method) {
+            if self.ahead.len() == METHODS_AHEAD {
+                break;
+            }
+            if !self.methods.contains_key(&method) && !self.ahead.contains(&method) {
+                self.ahead.push(method);
+            }
+        }
+        vm.hotspot.prepare_names(&vm.memory, &self.ahead, |symbol| self.symbols.contains_key(&symbol));
+    }
+
+    /// Returns the id of the first of `frames`; `None` for the VM's entry frames, which are not part of a profile, and for
+    /// frames that are not to be shown.
     pub(super) fn frame<M: Memory>(
         &mut self,
-        frame: &Frame,
+        frames: &[Frame],
         vm: &Vm<M>,
         libraries: &mut NativeLibraries,
     ) -> Option<u64> {
+        let (frame, older) = frames.split_first()?;
         let bci = frame.bci().filter(|_| self.has_positions).map_or(-1, |bci| bci.0);
         Some(match *frame {
-            Frame::Interpreted { method, .. } => self.java(method, bci, FrameKind::Interpreted, vm),
+            Frame::Interpreted { method, .. } => self.java((method, bci, FrameKind::Interpreted), older, vm),
             Frame::Compiled { method, level, inlined, .. } => {
-                self.java(method, bci, kind_of(level, inlined), vm)
+                self.java((method, bci, kind_of(level, inlined)), older, vm)
             }
-            Frame::NativeMethod { method, .. } => self.java(method, -1, FrameKind::NativeMethod, vm),
+            Frame::NativeMethod { method, .. } => self.java((method, -1, FrameKind::NativeMethod), older, vm),
             Frame::Stub { .. } if !self.shown.vm => return None,
             Frame::Stub { blob, place } => self.stub(blob, place, vm),
             Frame::Native { .. } if !self.shown.vm && !self.shown.native => return None,
@@ -200,7 +221,13 @@ impl FrameNames {
         }
     }
 
-    fn java<M: Memory>(&mut self, method: Method, bci: i32, kind: FrameKind, vm: &Vm<M>) -> u64 {
+    /// Returns the id of a Java frame; names of new methods among the `older` frames are read together with its own.
+    fn java<M: Memory>(
+        &mut self,
+        (method, bci, kind): (Method, i32, FrameKind),
+        older: &[Frame],
+        vm: &Vm<M>,
+    ) -> u64 {
         if !self.is_certain(method) {
             return self.unloaded();
         }
@@ -211,6 +238,9 @@ impl FrameNames {
         let method_id = match self.methods.get(&method) {
             Some(known) => known.id,
             None => {
+                if !self.ahead.contains(&method) {
+                    self.read_ahead(method, older, vm);
+                }
                 let Some(id) = self.named(method, vm) else { return self.unloaded() };
                 self.methods.insert(method, MethodId { id, permanent_since: None });
                 let loaded_by = vm.hotspot.loaded_by(&vm.memory, method).unwrap_or_default();

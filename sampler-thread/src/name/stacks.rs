@@ -199,9 +199,9 @@ impl StackNamer {
         let nearby = vm.nearby(lines);
         let (frames, libraries) = walker.frames_and_libraries(walk);
         let newest = frames.len().saturating_sub(named);
-        let frames = frames.iter().take(newest);
-        ids.extend(frames.map(|frame| {
-            let id = names.frame(frame, &nearby, libraries).unwrap_or(0);
+        ids.extend(frames.iter().enumerate().take(newest).map(|(at, frame)| {
+            let from_here = frames.get(at..newest).unwrap_or_default();
+            let id = names.frame(from_here, &nearby, libraries).unwrap_or(0);
             let exceeds = id != 0 && most.as_mut().is_some_and(|most| most.exceeds(frame));
             *is_limited |= exceeds;
             if exceeds { 0 } else { id }
