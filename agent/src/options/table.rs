@@ -44,14 +44,14 @@ pub const OPTIONS: [AgentOption; 36] = [
         "`10ms`",
         "10us to 60s; units ns to d",
         "a time between 10us and 60s, as in 10ms (units ns, us, ms, s, m, h, d)",
-        "CPU time between two samples of a thread; with `mode=wall` wall time, longer with more than 100 samples a second and ten threads",
+        "CPU time between two samples of a thread; with `mode=wall` wall time, at least 1ms for each thread of the process",
     ),
     option(
         ["rate", "N/s"],
         "",
         "",
         "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s",
-        "samples per second of the whole machine; sets the interval to processors / N and follows their number",
+        "samples per second of the whole machine; sets the interval to processors / N and follows their number; with `mode=wall` to threads / N, in place of 1ms for each",
     ),
     option(
         ["budget", "P%"],

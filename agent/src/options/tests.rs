@@ -134,7 +134,7 @@ fn mistakes_are_named() {
         "debug=queue:3g,file=x",
         &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
     );
-    check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime' or 'api'");
+    check_error("mode=walls,file=x", "option 'mode': 'walls' is not 'cputime', 'wall' or 'api'");
     check_error("file=", "option 'file' needs a value, as in file=...");
     check_error(
         "collector=nowhere",
@@ -207,7 +207,7 @@ fn spellings_of_async_profiler() {
     assert_eq!((options.interval, options.depth), (Duration::from_millis(1), 100));
     check_error(
         "start,event=alloc,file=x",
-        "option 'event': 'alloc' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time",
+        "option 'event': 'alloc' is not sampled; write event=cpu for CPU time, or event=wall for wall time",
     );
     let options =
         Options::parse("start,event=cpu,timeout=30,loop=10s,jstackdepth=100,file=%t.html").expect("valid");
@@ -300,5 +300,17 @@ fn shown_frames() {
             &format!("depth={text},file=x"),
             &format!("option 'depth': '{text}' is not {}", form("depth")),
         );
+    }
+}
+
+#[test]
+fn wall_time() {
+    for text in ["mode=wall", "event=wall", "mode=cputime,event=wall"] {
+        assert_eq!(Options::parse(text).expect(text).mode, Mode::Wall, "{text}");
+    }
+    assert_eq!(Options::parse("event=wall,mode=cputime").expect("the last one counts").mode, Mode::CpuTime);
+    for (text, option) in [("mode=wall,clock=perf", "clock=perf"), ("budget=1%,event=wall", "budget")] {
+        let error = Options::parse(text).expect_err(text).to_string();
+        assert!(error.contains(&format!("option '{option}' has no effect with mode=wall")), "{error}");
     }
 }

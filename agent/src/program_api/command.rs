@@ -80,7 +80,7 @@ const REFUSED: [(&str, &str); 12] = [
     ("nativemem", "leave it out: Tickwalk samples CPU time only"),
     ("live", "leave it out: Tickwalk samples CPU time only"),
     ("lock", "leave it out: Tickwalk samples CPU time only"),
-    ("wall", "leave it out: Tickwalk samples CPU time only"),
+    ("wall", "write event=wall, with interval=T beside it"),
     ("jfrsync", "leave it out and write file=NAME.jfr"),
     ("begin", "leave it out: samples have no trigger"),
     ("end", "leave it out: samples have no trigger"),

@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 
 use crate::cell::Cell;
 use crate::class_name::with_short_package;
-use crate::mode::{Mode, Modes};
+use crate::mode::Mode;
 use crate::process::ProcessProfile;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::query::error::QueryError;
+use crate::query::modes::Modes;
 use crate::query::selection::Selection;
 use crate::query::tree::{MethodCost, Naming, Order, Tree};
 use crate::roots::{ROOTS, is_root};

@@ -9,6 +9,7 @@ pub mod embedded;
 pub mod error;
 pub mod lines;
 pub mod matches;
+pub mod modes;
 pub mod parameters;
 pub mod processes;
 pub mod question;

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use super::difference::MethodDifference;
 use super::error::QueryError;
+use super::modes::Modes;
 use super::processes::accounts;
 use super::selection::Selection;
 use super::timeline::threads;
 use super::tree::{Order, Tree};
-use crate::mode::Modes;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::source::Source;
 
