@@ -19,7 +19,7 @@ use support::{Stream, small};
 
 const NOW_NS: u64 = 1_790_000_100_000_000_000;
 /// In the order of [`Mode`]'s numbers.
-const MODES: [Mode; 3] = [Mode::CpuTime, Mode::Wall, Mode::Jvmti];
+const MODES: [Mode; 2] = [Mode::CpuTime, Mode::Wall];
 
 fn stream(mode: Mode) -> Stream {
     let mut stream = small();
@@ -46,12 +46,12 @@ fn asked(recording: &Recording, question: &str, pairs: &[(&str, &str)]) -> Strin
 #[test]
 fn the_sample_type_of_pprof() {
     // A text of the table of strings has its length before it.
-    for (mode, expected) in MODES.into_iter().zip([[true, false], [false, true], [true, false]]) {
+    for (mode, expected) in MODES.into_iter().zip([[true, false], [false, true]]) {
         let bytes = written(|profile, out| pprof::write(profile, out).expect("memory"), mode);
         let mut plain = Vec::new();
         flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).expect("gzip");
         assert_eq!(["\u{3}cpu", "\u{4}wall"].map(|name| has(&plain, name)), expected, "{mode:?}");
-        assert_eq!(has(&plain, "mode=jvmti: samples show"), mode == Mode::Jvmti);
+        assert_eq!(has(&plain, "mode=wall: samples stand for"), mode == Mode::Wall);
     }
 }
 
@@ -67,7 +67,7 @@ fn processes_of_both_modes_are_two_sample_types_of_pprof() {
 
 #[test]
 fn the_period_type_of_otlp() {
-    for (mode, name) in MODES.into_iter().zip(["cputime", "wall", "jvmti"]) {
+    for (mode, name) in MODES.into_iter().zip(["cputime", "wall"]) {
         let bytes = written(|profile, out| otlp::write(profile, out).expect("memory"), mode);
         assert!(has(&bytes, "tickwalk.mode") && has(&bytes, name));
         assert_eq!(["\u{3}cpu", "\u{4}wall"].map(|name| has(&bytes, name)).into_iter().position(|is| is), {
@@ -122,8 +122,6 @@ fn events_of_jfr() {
         has(&written(Mode::Wall, both), "STATE_UNKNOWN")
             && !has(&written(Mode::CpuTime, both), "STATE_UNKNOWN")
     );
-    // The event says that its stack is biased, and nothing else differs but the account's sentences.
-    assert_eq!(of(&written(Mode::Jvmti, Options::default())), cpu);
 }
 
 #[test]
@@ -133,7 +131,7 @@ fn names_in_other_files() {
     };
     let firefox = |profile: &ProcessProfile, out: &mut Vec<u8>| firefox::write(profile, out).expect("memory");
     let json = |bytes: Vec<u8>| serde_json::from_slice::<Value>(&bytes).expect("JSON");
-    for (mode, time) in MODES.into_iter().zip(["", ", wall time", ", CPU time (at safepoints)"]) {
+    for (mode, time) in MODES.into_iter().zip(["", ", wall time"]) {
         let name = format!("{}{time}", stream(mode).profile().session().service());
         assert_eq!(json(written(speedscope, mode))["name"], name);
         assert_eq!(json(written(firefox, mode))["meta"]["product"], name);
@@ -141,7 +139,7 @@ fn names_in_other_files() {
     let samples = |profile: &ProcessProfile, out: &mut Vec<u8>| {
         parquet::write(profile, Table::Samples, out).expect("memory");
     };
-    for (mode, name) in MODES.into_iter().zip(["cputime", "wall", "jvmti"]) {
+    for (mode, name) in MODES.into_iter().zip(["cputime", "wall"]) {
         let reader = SerializedFileReader::new(bytes::Bytes::from(written(samples, mode))).expect("a file");
         let metadata = reader.metadata().file_metadata().key_value_metadata().expect("metadata").clone();
         let stated = metadata.iter().find(|entry| entry.key == "tickwalk.mode").expect("the mode");
@@ -151,11 +149,7 @@ fn names_in_other_files() {
 
 #[test]
 fn reports_and_answers() {
-    for (mode, name, time) in [
-        (Mode::CpuTime, "cputime", "CPU time"),
-        (Mode::Wall, "wall", "wall time"),
-        (Mode::Jvmti, "jvmti", "CPU time (at safepoints)"),
-    ] {
+    for (mode, name, time) in [(Mode::CpuTime, "cputime", "CPU time"), (Mode::Wall, "wall", "wall time")] {
         let recording = stream(mode).recording();
         let report = asked(&recording, "top", &[]);
         assert!(report.contains(&format!("of {time} explained")), "{report}");

@@ -12,7 +12,7 @@ use crate::tolerance::{MAX_TICK_DELAY_NS, TICK_NS};
 /// The summary of one run.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Summary {
-    /// Which time samples stand for, and how they are taken: `cputime`, `wall` or `jvmti`.
+    /// Which time samples stand for: `cputime` or `wall`.
     pub mode: String,
     /// Samples in the recording.
     pub samples: u64,

@@ -546,16 +546,13 @@ pub struct Reject {
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
 }
-/// Time that samples stand for, and how they are taken. Every "CPU time" of a session on the wall clock is wall time.
+/// Time that samples stand for. Every "CPU time" of a session on the wall clock is wall time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Mode {
-    /// of CPU time, anywhere
     CpuTime = 0,
     /// of wall time, waiting included
     Wall = 1,
-    /// of CPU time, shown where threads stop for a safepoint
-    Jvmti = 2,
 }
 impl Mode {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -566,7 +563,6 @@ impl Mode {
         match self {
             Self::CpuTime => "MODE_CPU_TIME",
             Self::Wall => "MODE_WALL",
-            Self::Jvmti => "MODE_JVMTI",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -574,7 +570,6 @@ impl Mode {
         match value {
             "MODE_CPU_TIME" => Some(Self::CpuTime),
             "MODE_WALL" => Some(Self::Wall),
-            "MODE_JVMTI" => Some(Self::Jvmti),
             _ => None,
         }
     }

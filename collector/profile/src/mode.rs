@@ -1,4 +1,4 @@
-//! The mode of a profile: which time its samples stand for, and how they were taken.
+//! The mode of a profile: which time its samples stand for.
 //!
 //! Invariant: every output states the mode, in its own words where it has them (`design/modes.md`).
 
@@ -7,13 +7,11 @@ use proto::v1::{self, Hello};
 /// The mode of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// CPU time, anywhere; also of sessions of agents that do not state a mode.
+    /// CPU time; also of sessions of agents that do not state a mode.
     #[default]
     CpuTime,
     /// Wall time, waiting included.
     Wall,
-    /// CPU time, shown where threads stop for a safepoint.
-    Jvmti,
 }
 
 impl Mode {
@@ -22,7 +20,6 @@ impl Mode {
         match hello.mode() {
             v1::Mode::CpuTime => Mode::CpuTime,
             v1::Mode::Wall => Mode::Wall,
-            v1::Mode::Jvmti => Mode::Jvmti,
         }
     }
 
@@ -31,7 +28,6 @@ impl Mode {
         match self {
             Mode::CpuTime => "cputime",
             Mode::Wall => "wall",
-            Mode::Jvmti => "jvmti",
         }
     }
 
@@ -40,14 +36,13 @@ impl Mode {
         match self {
             Mode::CpuTime => "CPU time",
             Mode::Wall => "wall time",
-            Mode::Jvmti => "CPU time (at safepoints)",
         }
     }
 
     /// Returns the name of the sample type in pprof and OTLP.
     pub fn sample_type(self) -> &'static str {
         match self {
-            Mode::CpuTime | Mode::Jvmti => "cpu",
+            Mode::CpuTime => "cpu",
             Mode::Wall => "wall",
         }
     }
@@ -57,10 +52,6 @@ impl Mode {
         match self {
             Mode::CpuTime => None,
             Mode::Wall => Some("mode=wall: samples stand for wall time, waiting included"),
-            Mode::Jvmti => Some(
-                "mode=jvmti: samples show where threads stop for a safepoint, not where they use CPU time; compare with \
-                 mode=cputime",
-            ),
         }
     }
 }

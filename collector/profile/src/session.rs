@@ -56,7 +56,7 @@ impl Session {
         if name.is_empty() { "java" } else { name }
     }
 
-    /// Returns the name of the program, with what samples stand for unless that is CPU time anywhere.
+    /// Returns the name of the program, with what samples stand for unless that is CPU time.
     pub fn subject(&self) -> String {
         match self.mode() {
             Mode::CpuTime => self.service().to_owned(),
