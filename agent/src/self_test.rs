@@ -237,8 +237,8 @@ mod tests {
     #[test]
     fn positions_are_those_that_jvmti_states() {
         let place = Place { pc: Pc(1), sp: 2, fp: 3 };
-        let compiled =
-            |bci| Frame::Compiled { method: Method(4), bci, level: CompileLevel(4), inlined: false, place };
+        let (method, level, inlined, is_moved) = (Method(4), CompileLevel(4), false, false);
+        let compiled = |bci| Frame::Compiled { method, bci, level, inlined, is_moved, place };
         assert_eq!(position(&compiled(Some(Bci(7)))), 7);
         assert_eq!(position(&compiled(None)), 0, "before the first bytecode");
         assert_eq!(position(&Frame::NativeMethod { method: Method(4), compiled: true, place }), -1);

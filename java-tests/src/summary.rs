@@ -22,6 +22,10 @@ pub struct Summary {
     pub resolved: u64,
     /// Requests that were not walked to their roots, by cause.
     pub failed: BTreeMap<String, u64>,
+    /// Requests whose newest Java frame is that of a later point, by the agent's count.
+    pub biased: u64,
+    /// The same of the samples received.
+    pub biased_received: u64,
     /// The account of the whole process.
     pub cpu_ns: CpuTime,
     /// Share of the kernel's CPU time that samples represent, 0 to 1.
@@ -146,6 +150,8 @@ pub struct ThreadAccount {
     pub expired_ns: i64,
     /// Number of its samples.
     pub samples: u64,
+    /// Those whose newest Java frame is that of a later point.
+    pub biased: u64,
 }
 
 impl ThreadAccount {

@@ -203,7 +203,7 @@ pub struct SampleBatch {
     /// in units; empty = one unit each
     #[prost(uint64, repeated, tag = "6")]
     pub cpu_units: ::prost::alloc::vec::Vec<u64>,
-    /// bit 0: stack copy truncated, bit 1: walk failed; empty = 0 each
+    /// bit 0: stack copy truncated, bit 1: walk failed, bit 2: biased; empty = 0 each
     #[prost(uint32, repeated, tag = "7")]
     pub flags: ::prost::alloc::vec::Vec<u32>,
     /// samples merged into the row; empty = one each
@@ -287,6 +287,9 @@ pub struct Statistics {
     pub clock_shift_ms: i64,
     #[prost(message, optional, tag = "25")]
     pub waiting: ::core::option::Option<Waiting>,
+    /// of `samples`, those whose newest Java frame is that of a later point; absent = not counted
+    #[prost(uint64, optional, tag = "26")]
+    pub biased: ::core::option::Option<u64>,
 }
 /// Time in which threads were ready to run and had no processor. It is no CPU time, and no sample shows it. An absent number
 /// is not reported by the kernel, which is not 0.
@@ -450,6 +453,9 @@ pub struct ThreadAccount {
     /// time that it was ready and had no processor; absent = not reported
     #[prost(uint64, optional, tag = "11")]
     pub run_delay_ns: ::core::option::Option<u64>,
+    /// as Statistics.biased
+    #[prost(uint64, tag = "12")]
+    pub biased: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lost {

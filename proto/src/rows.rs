@@ -6,6 +6,9 @@
 
 use crate::v1::SampleBatch;
 
+/// Bit of `SampleBatch.flags`: the newest Java frame is that of a later point than the one that was running or calling.
+pub const BIASED: u32 = 4;
+
 /// A sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -21,6 +24,13 @@ pub struct Row {
     pub flags: u32,
     /// Samples merged into the row.
     pub count: u64,
+}
+
+impl Row {
+    /// Returns whether the newest Java frame is that of a later point than the one that was running or calling.
+    pub fn is_biased(&self) -> bool {
+        self.flags & BIASED != 0
+    }
 }
 
 /// Returns whether all columns have the same length; a column with a default may also be empty.

@@ -23,7 +23,7 @@ use crate::hotspot::debug_bytes::{Copied, Windows};
 use crate::hotspot::interpreter::{Bytecodes, PackedBytecodes};
 use crate::hotspot::nmethod::{DebugInfo, Identity};
 use crate::hotspot::pc_desc::PcMatch;
-use crate::hotspot::scope_desc::Scope;
+use crate::hotspot::scope_desc::{PACKED_MARK, Scope};
 use crate::limits::MAX_INLINE_DEPTH;
 
 pub(crate) use codes::Code;
@@ -66,6 +66,8 @@ pub(crate) struct CompiledPc {
     /// Position of the scopes, innermost first.
     pub(crate) first: u32,
     pub(crate) count: u16,
+    /// True if they are those of a later instruction.
+    pub(crate) is_moved: bool,
 }
 
 /// Counts of cache hits and misses.
@@ -248,7 +250,9 @@ impl ScopeCache {
     fn entry(&self, code: &Code, at: u32) -> CompiledPc {
         let Code { blob, identity, frame_bytes, level, kind, .. } = *code;
         let count = self.pcs.payload(at).len().saturating_sub(1) as u16;
-        CompiledPc { blob, identity, frame_bytes, level, kind, first: at.wrapping_add(2), count }
+        let first = at.wrapping_add(2);
+        let is_moved = self.pcs.word(first).is_some_and(|scope| scope & PACKED_MARK != 0);
+        CompiledPc { blob, identity, frame_bytes, level, kind, first, count, is_moved }
     }
 
     /// Inserts a decoded pc with its packed scopes; `None` if it cannot be kept.
@@ -301,6 +305,18 @@ impl ScopeCache {
 
     pub(crate) fn scope(&self, position: u32) -> Option<Scope> {
         self.pcs.word(position).map(Scope::unpack)
+    }
+
+    /// Whether a compilation's debug information marks ranges, if that was looked up.
+    pub(crate) fn has_ranges(&self, number: u32) -> Option<bool> {
+        self.codes.get(number)?.has_ranges
+    }
+
+    /// Remembers whether a compilation's debug information marks ranges.
+    pub(crate) fn set_has_ranges(&mut self, number: u32, has_ranges: Option<bool>) {
+        if let Some(code) = self.codes.get_mut(number) {
+            code.has_ranges = has_ranges;
+        }
     }
 
     /// The copy of a compilation's debug information.

@@ -61,6 +61,9 @@ pub enum Frame {
         level: CompileLevel,
         /// True if the method was inlined into the method of the next frame.
         inlined: bool,
+        /// True if method and bytecode are those of a later instruction than the one that was running or calling, because
+        /// the code has no information about that one.
+        is_moved: bool,
         /// Where.
         place: Place,
     },
@@ -134,6 +137,12 @@ impl Frame {
             | Self::Native { .. }
             | Self::Gap { .. } => None,
         }
+    }
+
+    /// Returns whether the frame is that of a later instruction than the one that was running or calling.
+    #[must_use]
+    pub fn is_moved(&self) -> bool {
+        matches!(self, Self::Compiled { is_moved: true, .. })
     }
 
     /// Where the physical frame lies.

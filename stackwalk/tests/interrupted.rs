@@ -20,7 +20,7 @@ const NMETHODS: usize = 8;
 const PCS: u64 = 25;
 
 fn process(layout: usize) -> Process {
-    let fixture = Fixture::load(&fixture::all()[layout]);
+    let fixture = synthetic::with_oop_map_count(Fixture::load(&fixture::all()[layout]));
     let shape = |index| Shape { compile_id: index as u32 + 1, pcs: PCS, seed: index as u64 * 31 + 7 };
     Process::new(&fixture, NMETHODS + 1, shape)
 }
@@ -108,6 +108,43 @@ fn code_that_leads_nowhere_before_the_pc_has_not_run() {
         check(process, pc, [place, CALLER], process.chain(next));
         process.write_code(pc - 6, &[0; 6]);
         process.write_code(pc - 5, &call);
+    });
+}
+
+/// Returns whether the newest frame at `pc` is marked as that of a later instruction, new and remembered.
+fn is_moved(process: &Process, pc: u64, frames: [(usize, u64); 2]) -> bool {
+    let mut cache = ScopeCache::new();
+    let (capture, stack) = process.interrupted(pc, &frames);
+    let [first, second] = [(); 2].map(|()| {
+        let mut walker = Walker::new(&process.hotspot, process, &mut cache, Limits::default());
+        let frames: Vec<Frame> = walker.frames(&capture, &stack).collect();
+        let place = frames[0].place();
+        let (newest, callers) = frames.split_at(frames.partition_point(|frame| frame.place() == place));
+        assert!(!callers.is_empty() && !callers.iter().any(Frame::is_moved), "callers are at their calls");
+        assert!(newest.iter().all(|frame| frame.is_moved() == newest[0].is_moved()));
+        newest[0].is_moved()
+    });
+    assert_eq!(first, second, "new and remembered");
+    first
+}
+
+#[test]
+fn frames_of_a_later_point_are_marked() {
+    for_each_place(|process, place| {
+        let (pc, entry) = (process.pc(place), process.code(place.0));
+        // Fewer oop maps than entries: some entries end ranges. As many: all are safepoints.
+        for (maps, is_next_safepoint) in [(0, false), (PCS as u32 - 1, false), (PCS as u32, true)] {
+            process.set_oop_maps(place.0, maps);
+            assert!(
+                !is_moved(process, entry, [place, CALLER]),
+                "nothing but the method's own code can have run"
+            );
+            assert!(!is_moved(process, pc, [place, CALLER]), "the range or call that ends at the pc");
+            assert_eq!(is_moved(process, pc + 2, [place, CALLER]), is_next_safepoint, "{maps} maps");
+            process.write_code(pc + 4, &[0x7c, 0xfa]);
+            assert!(is_moved(process, pc, [place, CALLER]), "the range behind a jump target");
+            process.write_code(pc + 4, &[0; 2]);
+        }
     });
 }
 

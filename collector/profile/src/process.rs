@@ -122,7 +122,8 @@ impl ProcessProfile {
             let mut copy = Session::default();
             copy.introduce(session.hello.clone());
             copy.statistics = session.statistics.clone();
-            (copy.samples, copy.sampled_ns) = (session.samples, session.sampled_ns);
+            (copy.samples, copy.biased, copy.sampled_ns) =
+                (session.samples, session.biased, session.sampled_ns);
             copy.retired_kernel_ns = session.kernel_ns();
             copy.retired_sampled_ns = session.accounted_sampled_ns();
             for thread in threads.iter().filter_map(|&thread| session.thread(thread)) {

@@ -31,6 +31,8 @@ pub struct Session {
     pub uneven_batches: u64,
     /// Samples received.
     pub samples: u64,
+    /// Of these, samples whose newest Java frame is that of a later point.
+    pub biased: u64,
     /// CPU time that they represent.
     pub sampled_ns: u64,
     /// Samples whose stack was never defined.
@@ -120,6 +122,7 @@ impl Session {
         self.first_ns = self.first_ns.min(wall_ns);
         self.last_ns = self.last_ns.max(wall_ns);
         self.samples = self.samples.saturating_add(row.count);
+        self.biased = self.biased.saturating_add(if row.is_biased() { row.count } else { 0 });
         self.sampled_ns = self.sampled_ns.saturating_add(row.cpu_ns);
         self.unknown_samples = self.unknown_samples.saturating_add(if is_known { 0 } else { row.count });
     }

@@ -33,6 +33,8 @@ pub struct Summary {
     pub requests: u64,
     pub resolved: u64,
     pub failed: BTreeMap<String, u64>,
+    pub biased: Option<u64>,
+    pub biased_received: u64,
     pub cpu_ns: CpuTime,
     pub explained: f64,
     pub stops: BTreeMap<String, u64>,
@@ -123,6 +125,8 @@ impl Summary {
             requests: statistics.requests.max(session.samples),
             resolved: statistics.resolved,
             failed: by_name(&statistics.failed),
+            biased: statistics.biased,
+            biased_received: session.biased,
             explained: if session.statistics.is_some() { cpu_ns.explained() } else { 0.0 },
             cpu_ns,
             stops: if stops.is_empty() { profile.stops() } else { stops },
@@ -186,12 +190,15 @@ impl Summary {
     /// Returns the account in one line of text.
     pub fn sentence(&self) -> String {
         let (lost, time) = (self.cpu_ns.lost_ns(), self.time);
+        let biased = self.biased.map(|biased| quantity::share(biased, self.requests));
+        let biased = biased.map(|share| format!(", biased {}", quantity::percent(share)));
         format!(
-            "{} samples, {} {time}, {} of {time} explained, lost {}{}",
+            "{} samples, {} {time}, {} of {time} explained, lost {}{}{}",
             quantity::count(self.samples),
             quantity::duration(self.cpu_ns.sampled),
             quantity::percent(self.explained),
             quantity::duration(lost),
+            biased.unwrap_or_default(),
             if self.complete { "" } else { ", recording incomplete" }
         )
     }

@@ -159,6 +159,12 @@ impl Metrics {
         registry.register(Box::new(lost))?;
         for (name, help, sums, unit) in [
             (
+                "tickwalk_samples_biased_total",
+                "Samples whose newest Java frame is that of a later point; absent if no agent counts them",
+                &tally.biased,
+                1.0,
+            ),
+            (
                 "tickwalk_run_delay_seconds_total",
                 "Time in which threads were ready to run and had no processor; absent if no kernel reports it",
                 &tally.run_delay_ns,

@@ -72,6 +72,8 @@ pub(super) struct SessionRow {
     retired_sampled_ns: u64,
     #[prost(bool, tag = "14")]
     symbols_dropped: bool,
+    #[prost(uint64, tag = "15")]
+    biased: u64,
 }
 
 /// The state of the symbols of a session in a partition.
@@ -312,6 +314,7 @@ impl StoredSession {
             retired_kernel_ns: self.retired_kernel_ns,
             retired_sampled_ns: self.retired_sampled_ns,
             symbols_dropped: self.symbols != Symbols::Present,
+            biased: self.biased,
         }
     }
 
@@ -326,6 +329,7 @@ impl StoredSession {
         known.missing_messages = row.missing_messages;
         known.uneven_batches = row.uneven_batches;
         known.samples = row.samples;
+        known.biased = row.biased;
         known.sampled_ns = row.sampled_ns;
         known.unknown_samples = row.unknown_samples;
         known.last_sequence = row.last_sequence;

@@ -23,6 +23,8 @@ const OTHERS: &str = "(others)";
 pub struct Tally {
     /// Stored samples by service, by the mode of their profiles.
     pub stored: BTreeMap<&'static str, BTreeMap<String, u64>>,
+    /// Samples by service whose newest Java frame is that of a later point, where the agent counts them.
+    pub biased: BTreeMap<String, u64>,
     /// Lost samples by reason.
     pub lost: BTreeMap<String, u64>,
     /// Nanoseconds by service in which threads were ready to run and had no processor, where the kernel reports that.
@@ -36,6 +38,7 @@ pub struct Tally {
 /// Counts of a session before a message.
 pub(super) struct Received {
     samples: u64,
+    biased: Option<u64>,
     lost: Vec<Lost>,
     waiting: Waiting,
 }
@@ -46,6 +49,7 @@ impl Received {
         let statistics = session.and_then(|session| session.statistics.as_ref());
         Received {
             samples,
+            biased: statistics.and_then(|statistics| statistics.biased),
             lost: statistics.map_or_else(Vec::new, |statistics| statistics.lost.clone()),
             waiting: statistics.map(Waiting::new).unwrap_or_default(),
         }
@@ -63,7 +67,9 @@ impl Tally {
         }
         let waiting = session.statistics.as_ref().map(Waiting::new).unwrap_or_default();
         let known = &before.waiting;
+        let biased = session.statistics.as_ref().and_then(|statistics| statistics.biased);
         for (sums, present, known) in [
+            (&mut self.biased, biased, before.biased),
             (&mut self.run_delay_ns, waiting.run_delay_ns, known.run_delay_ns),
             (&mut self.throttled_periods, waiting.throttled_periods, known.throttled_periods),
             (&mut self.throttled_ns, waiting.throttled_ns, known.throttled_ns),

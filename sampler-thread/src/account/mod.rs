@@ -27,6 +27,8 @@ pub struct Account {
     pub samples: u64,
     /// CPU time of these samples in nanoseconds.
     pub sampled_ns: u64,
+    /// Samples whose newest Java frame is that of a later point.
+    biased: u64,
     /// Number and nanoseconds of the gaps without expirations, by cause.
     gaps: [(u64, u64); Gap::ALL.len()],
     /// CPU time of requests that an internal error left without a sample, in nanoseconds.
@@ -54,6 +56,7 @@ impl Account {
             facts,
             samples: 0,
             sampled_ns: 0,
+            biased: 0,
             gaps: [(0, 0); Gap::ALL.len()],
             abandoned_ns: 0,
             clock_ns,
@@ -76,8 +79,9 @@ impl Account {
     }
 
     /// Counts one sample.
-    pub fn add_sample(&mut self, cpu_ns: u64) {
+    pub fn add_sample(&mut self, cpu_ns: u64, is_biased: bool) {
         self.samples += 1;
+        self.biased += u64::from(is_biased);
         self.sampled_ns = self.sampled_ns.saturating_add(cpu_ns);
         self.dirty = true;
     }
@@ -159,6 +163,7 @@ impl Account {
             before_timer_ns: self.facts.before_timer_ns,
             expired_ns: self.facts.expired_ns,
             run_delay_ns: self.run_delay_ns,
+            biased: self.biased,
         }
     }
 }
@@ -210,8 +215,8 @@ mod tests {
         let mut account = Account::open(facts(1_000, 3));
         counters.add(LostCause::QueueFull, 20);
         counters.add(LostCause::Stopping, 10);
-        account.add_sample(10);
-        account.add_sample(20);
+        account.add_sample(10, false);
+        account.add_sample(20, false);
         account.read_clock(1_065);
         let lost: u64 = account.lost(&counters).iter().map(|l| l.ns).sum();
         assert_eq!((account.kernel_ns(), account.sampled_ns, lost), (68, 30, 30));
@@ -240,7 +245,7 @@ mod tests {
         coverage.end_gap(1_000);
         coverage.begin_gap(Gap::NoTimer, 1_030);
         let mut account = Account::open(ThreadFacts { coverage, ..facts(100, 0) });
-        account.add_sample(80);
+        account.add_sample(80, false);
         account.read_clock(1_100);
         let lost = account.lost(&counters);
         assert_eq!((lost[0].count, lost[0].ns), (3, 50 + 790 + 70));
@@ -251,7 +256,7 @@ mod tests {
     fn expirations_prove_time_without_a_clock_reading() {
         let counters = LostCounters::new();
         let mut account = Account::open(facts(100, 4));
-        account.add_sample(50);
+        account.add_sample(50, false);
         counters.add(LostCause::QueueFull, 10);
         account.settle(&counters);
         assert_eq!((account.kernel_ns(), account.unfinished_ns(&counters)), (60, 0));
@@ -262,9 +267,9 @@ mod tests {
         let mut account = Account::open(facts(100, 0));
         assert!(!account.take_due(false), "no sample yet");
         assert!(account.take_due(true) && !account.take_due(true));
-        (0..MIN_SAMPLES - 1).for_each(|_| account.add_sample(1));
+        (0..MIN_SAMPLES - 1).for_each(|_| account.add_sample(1, false));
         assert!(!account.take_due(false));
-        account.add_sample(1);
+        account.add_sample(1, false);
         assert!(account.take_due(false) && !account.take_due(false));
     }
 

@@ -47,6 +47,8 @@ pub struct NamedStack {
     pub is_late: bool,
     /// The compiled code that it goes through, if any.
     pub compiled: Option<CompiledCode>,
+    /// True if its newest Java frame is that of a later point than the one that was running or calling.
+    pub is_biased: bool,
 }
 
 /// Names stacks; owns the names and their ids.
@@ -83,7 +85,8 @@ impl StackNamer {
         let is_java = snapshot.head.capture.thread != 0;
         if is_java && !self.enabled.walks {
             let (id, stop) = (self.names.dictionaries.stack(&[], STOP_SELF_TEST), STOP_SELF_TEST);
-            return NamedStack { id, stop, complete: false, unloaded: 0, is_late: false, compiled: None };
+            let (complete, unloaded, is_late, compiled, is_biased) = (false, 0, false, None, false);
+            return NamedStack { id, stop, complete, unloaded, is_late, compiled, is_biased };
         }
         self.begin(walker, walk.ticks);
         let mut named = self.named_before(walker, walk);
@@ -114,6 +117,8 @@ impl StackNamer {
             is_inlined: all.is_inlined || one.is_inlined,
             is_c2: all.is_c2 || one.is_c2,
         });
+        let newest = walker.frames(walk).iter().find(|frame| frame.method().is_some());
+        let is_biased = newest.is_some_and(Frame::is_moved);
         let id = self.node(walker, walk, named, stop);
         #[cfg(feature = "hooks")]
         if named > 0 && walker.comparison.is_some() {
@@ -128,6 +133,7 @@ impl StackNamer {
             unloaded: self.names.unloaded,
             is_late: self.names.unloaded > 0 || is_cut,
             compiled,
+            is_biased,
         }
     }
 

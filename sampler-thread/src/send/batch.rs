@@ -2,6 +2,8 @@
 
 use proto::v1::SampleBatch;
 
+pub use proto::rows::BIASED as FLAG_BIASED;
+
 /// Set on a sample whose stack copy was cut at `maxstack` or by an exhausted pool.
 pub const FLAG_TRUNCATED: u32 = 1;
 /// Set on a sample whose walk did not reach a root.

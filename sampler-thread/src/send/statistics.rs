@@ -13,6 +13,8 @@ pub struct Stats {
     pub samples: u64,
     /// Samples whose stacks were walked to the root.
     pub resolved: u64,
+    /// Samples whose newest Java frame is that of a later point.
+    pub biased: u64,
     /// The other requests, by cause.
     failed: Vec<(&'static str, u64)>,
     /// Time stamp counter cycles of all handler runs whose length is known.
@@ -45,6 +47,7 @@ impl Default for Stats {
             requests: 0,
             samples: 0,
             resolved: 0,
+            biased: 0,
             failed: Vec::new(),
             handler_ticks: 0,
             drains_cpu_ns: 0,

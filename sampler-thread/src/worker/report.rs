@@ -99,6 +99,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             // Each time, because requests are the sum of both.
             resolved: self.stats.resolved,
             failed: self.stats.failed(),
+            biased: Some(self.stats.biased),
             sampler_cpu_ns: self.own_cpu_ns(),
             before_timer_ns,
             delivery: self.destinations.delivery(),

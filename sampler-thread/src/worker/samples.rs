@@ -16,7 +16,7 @@ use stackwalk::{Capture, Memory};
 use super::{Worker, nanos};
 use crate::name::stacks::NamedStack;
 use crate::process::{Process, UnboundedStack};
-use crate::send::batch::{FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
+use crate::send::batch::{FLAG_BIASED, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::walk::snapshot::Snapshot;
 use crate::walk::stacks::Walk;
 
@@ -189,13 +189,17 @@ impl<P: Process, M: Memory> Worker<P, M> {
             true => self.stats.resolved += 1,
             false => self.stats.count_failed(stack.stop),
         }
-        account.add_sample(cpu_ns);
+        self.stats.biased += u64::from(stack.is_biased);
+        account.add_sample(cpu_ns, stack.is_biased);
         let mut flags = 0;
         if request.flags.contains(RequestFlags::TRUNCATED) {
             flags |= FLAG_TRUNCATED;
         }
         if !stack.complete {
             flags |= FLAG_INCOMPLETE;
+        }
+        if stack.is_biased {
+            flags |= FLAG_BIASED;
         }
         let thread = virtual_thread.unwrap_or(account.facts.id);
         self.batch.push(Sample { time_ns, thread, stack: stack.id, cpu_ns, flags, count: 1 });

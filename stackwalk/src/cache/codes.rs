@@ -28,6 +28,8 @@ pub(crate) struct Code {
     pub(crate) frame_bytes: u32,
     pub(crate) level: u8,
     pub(crate) kind: CompiledKind,
+    /// Whether its debug information marks ranges; `None` while that was not looked up.
+    pub(super) has_ranges: Option<bool>,
     /// Where the copy of its debug information is.
     pub(super) copy: Option<u32>,
     pub(super) serial: u32,
@@ -43,8 +45,8 @@ impl Code {
         level: u8,
         kind: CompiledKind,
     ) -> Self {
-        let (serial, generation, is_used) = (0, 0, false);
-        Self { blob, identity, frame_bytes, level, kind, copy: None, serial, generation, is_used }
+        let (has_ranges, copy, serial, generation, is_used) = (None, None, 0, 0, false);
+        Self { blob, identity, frame_bytes, level, kind, has_ranges, copy, serial, generation, is_used }
     }
 }
 

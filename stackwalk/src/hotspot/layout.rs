@@ -181,6 +181,9 @@ layouts! { |tables|
         pc_desc_size: made(u64, size(tables.types.pc_desc, "PcDesc")?),
         pc_desc_pc_offset: offset(pc_desc_pc_offset),
         pc_desc_scope_offset: offset(pc_desc_scope_offset),
+        /// `CodeBlob`'s `ImmutableOopMapSet`, and the number of maps in one.
+        oop_maps: find_offset(blob_oop_maps),
+        oop_maps_count: find_offset(oop_maps_count),
     }
 
     /// `Method`, `ConstMethod`, `ConstantPool`, `Klass`, `Symbol`.

@@ -222,8 +222,8 @@ impl HotSpot {
         let debug = self.layout.nmethod.debug_info(memory, &blob).ok()??;
         let mut windows = Windows::EMPTY;
         let mut bytes = Windowed::new(memory, &mut windows, &debug);
-        let scope = find_scope(&self.layout.nmethod, &mut bytes, blob.code_begin, pc.0, matched).ok()??;
-        read(&mut bytes, scope)
+        let found = find_scope(&self.layout.nmethod, &mut bytes, blob.code_begin, pc.0, matched).ok()??;
+        read(&mut bytes, found.offset)
     }
 
     pub(crate) fn started(&self) -> Option<&Started> {

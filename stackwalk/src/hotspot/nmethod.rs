@@ -129,6 +129,19 @@ impl NmethodLayout {
         Ok(Bci(memory.read_i32(at(blob, self.entry_bci))?.max(0)))
     }
 
+    /// Returns whether entries mark the ends of ranges of instructions, beside safepoints; `pcs` is their size in bytes, two
+    /// sentinels included. False if that cannot be read.
+    ///
+    /// Each safepoint has an entry and an oop map, each range an entry only: `DebugInformationRecorder::add_safepoint` and
+    /// `add_non_safepoint` in `code/debugInfoRec.cpp`, JDK 11 to 25.
+    pub(crate) fn has_ranges<M: Memory + ?Sized>(&self, memory: &M, blob: u64, pcs: u64) -> bool {
+        let maps = self.oop_maps.zip(self.oop_maps_count).and_then(|(maps, count)| {
+            let maps = memory.read_u64(at(blob, maps)).ok()?;
+            if maps == 0 { Some(0) } else { memory.read_u32(at(maps, count)).ok() }
+        });
+        maps.is_some_and(|maps| pcs / self.pc_desc_size > u64::from(maps) + 2)
+    }
+
     /// Locates the debug information; `None` if its bounds contradict each other.
     pub(crate) fn debug_info<M: Memory + ?Sized>(
         &self,

@@ -24,15 +24,24 @@ pub(crate) enum PcMatch {
     Interrupted,
 }
 
-/// Finds the scope offset for `pc` in code that begins at `code_begin`; `None` if the code has no entry for it. For an
-/// interrupted pc that is the offset of the instruction at the pc.
+/// An entry that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FoundScope {
+    /// Offset of its scope.
+    pub(crate) offset: u32,
+    /// True if the entry has the very address of the pc, false if it lies behind.
+    pub(crate) is_at_pc: bool,
+}
+
+/// Finds the entry for `pc` in code that begins at `code_begin`; `None` if the code has none for it. For an interrupted pc
+/// that is the entry of the instruction at the pc.
 pub(crate) fn find_scope(
     layout: &NmethodLayout,
     debug: &mut impl DebugBytes,
     code_begin: u64,
     pc: u64,
     matching: PcMatch,
-) -> Result<Option<u32>, Unreadable> {
+) -> Result<Option<FoundScope>, Unreadable> {
     let Some(offset) = pc.checked_sub(code_begin).and_then(|offset| i32::try_from(offset).ok()) else {
         return Ok(None);
     };
@@ -63,7 +72,8 @@ pub(crate) fn find_scope(
         let (pc_offset, scope) = (i32::from_ne_bytes(pc_offset), u32::from_ne_bytes(scope));
         if pc_offset >= target {
             let fits = matching != PcMatch::Exact || pc_offset == target;
-            return Ok(Some(scope).filter(|&scope| fits && scope != 0));
+            let found = FoundScope { offset: scope, is_at_pc: pc_offset == offset };
+            return Ok(Some(found).filter(|found| fits && found.offset != 0));
         }
     }
     Ok(None)

@@ -59,6 +59,8 @@ fields! {
     blob_mutable_data = ("CodeBlob", "_mutable_data");
     blob_mutable_data_size = ("CodeBlob", "_mutable_data_size");
     blob_relocation_size = ("CodeBlob", "_relocation_size");
+    blob_oop_maps = ("CodeBlob", "_oop_maps");
+    oop_maps_count = ("ImmutableOopMapSet", "_count");
     // nmethod.
     nmethod_method = ("CompiledMethod", "_method") | ("nmethod", "_method");
     nmethod_scopes_data_begin = ("CompiledMethod", "_scopes_data_begin");

@@ -19,7 +19,11 @@ pub(crate) struct Scope {
 }
 
 /// Bits of a packed scope for the bci plus two; 0 is none. A method has at most 65,535 bytecodes.
-const BCI_BITS: u32 = 19;
+const BCI_BITS: u32 = 18;
+/// Bit of a packed scope that is free for its user.
+pub(crate) const PACKED_MARK: u64 = 1 << BCI_BITS;
+/// First bit of the method, of which the lowest three are left out.
+const METHOD_SHIFT: u32 = BCI_BITS + 1;
 /// End of the addresses at which a method may lie: user space of x86-64 and of aarch64 ends at or below.
 const METHODS_END: u64 = 1 << 48;
 
@@ -32,13 +36,13 @@ impl Scope {
         };
         let Method(method) = self.method;
         let fits = method < METHODS_END && method.is_multiple_of(8) && bci >> BCI_BITS == 0;
-        fits.then_some((method >> 3) << BCI_BITS | bci)
+        fits.then_some((method >> 3) << METHOD_SHIFT | bci)
     }
 
     pub(crate) fn unpack(packed: u64) -> Self {
         let bci = (packed & ((1 << BCI_BITS) - 1)) as i32;
         let bci = if bci == 0 { None } else { Some(Bci(bci - 2)) };
-        Self { method: Method((packed >> BCI_BITS) << 3), bci }
+        Self { method: Method((packed >> METHOD_SHIFT) << 3), bci }
     }
 }
 

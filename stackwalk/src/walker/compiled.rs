@@ -10,11 +10,11 @@ use crate::cache::{CODE_BUFFER, Code, CompiledKind, CompiledPc};
 use crate::frame::{CompileLevel, Frame, Method};
 use crate::hotspot::HotSpot;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
-use crate::hotspot::debug_bytes::{DebugBytes, Windowed};
+use crate::hotspot::debug_bytes::{DebugBytes, Part, Windowed};
 use crate::hotspot::method::Symbol;
 use crate::hotspot::nmethod::{Compilation, DebugInfo, Identity};
 use crate::hotspot::pc_desc::{PcMatch, find_scope};
-use crate::hotspot::scope_desc::{Scope, ScopeError, decode};
+use crate::hotspot::scope_desc::{PACKED_MARK, Scope, ScopeError, decode};
 use crate::memory::Memory;
 use crate::stop::Stop;
 
@@ -129,13 +129,17 @@ impl<M: Memory> Walk<'_, M> {
         scopes: &mut [u64],
     ) -> Result<usize, Stop> {
         let hotspot = self.hotspot;
+        let mut ranges = Ranges { known: self.cache.has_ranges(number) };
         if self.cache.copy(number).is_none() {
             let debug = hotspot.layout.nmethod.debug_info(self.memory, blob)?;
             let debug = debug.ok_or(Stop::UnknownCode(cursor.pc))?;
             if debug.is_in_blob || !self.copy_debug_info(blob, (number, identity), &debug) {
                 let mut bytes = Windowed::new(self.memory, &mut self.cache.windows, &debug);
                 let code = &self.cache.code;
-                return scopes_at((hotspot, self.memory, code), &mut bytes, cursor, blob, scopes);
+                let vm = (hotspot, self.memory, code);
+                let count = scopes_at(vm, &mut bytes, cursor, blob, (scopes, &mut ranges));
+                self.cache.set_has_ranges(number, ranges.known);
+                return count;
             }
         }
         self.cache.touch_copy(number);
@@ -143,7 +147,9 @@ impl<M: Memory> Walk<'_, M> {
         let mut bytes = self.cache.copy(number).ok_or(unknown)?;
         // Bytes that the copy lacks are bytes that the nmethod does not have.
         let vm = (hotspot, self.memory, &self.cache.code);
-        scopes_at(vm, &mut bytes, cursor, blob, scopes).map_err(|stop| match stop {
+        let count = scopes_at(vm, &mut bytes, cursor, blob, (scopes, &mut ranges));
+        self.cache.set_has_ranges(number, ranges.known);
+        count.map_err(|stop| match stop {
             Stop::Unreadable(_) => unknown,
             stop => stop,
         })
@@ -193,6 +199,7 @@ impl<M: Memory> Walk<'_, M> {
                 first: entry.first,
                 count: entry.count,
                 level: CompileLevel(entry.level),
+                is_moved: entry.is_moved,
                 place,
             }),
             CompiledKind::Native | CompiledKind::ContinuationYield => Emit::One(Frame::NativeMethod {
@@ -238,18 +245,25 @@ impl<M: Memory> Walk<'_, M> {
     }
 }
 
-/// Decodes the packed scopes at the pc of a cursor in the code of `blob`, with `code` as a buffer; returns their number.
+/// Whether an nmethod's debug information marks ranges, once that is needed.
+struct Ranges {
+    known: Option<bool>,
+}
+
+/// Decodes the packed scopes at the pc of a cursor in the code of `blob`, with `code` as a buffer; returns their number. The
+/// first has [`PACKED_MARK`] if they are those of a later instruction than the one that was running or calling.
 fn scopes_at<M: Memory>(
     (hotspot, memory, code): (&HotSpot, &M, &RefCell<Box<[u8; CODE_BUFFER]>>),
     bytes: &mut impl DebugBytes,
     cursor: Cursor,
     blob: &CodeBlob,
-    scopes: &mut [u64],
+    (scopes, ranges): (&mut [u64], &mut Ranges),
 ) -> Result<usize, Stop> {
     let unknown = Stop::UnknownCode(cursor.pc);
     let layout = &hotspot.layout.nmethod;
     let mut find = |matching| find_scope(layout, bytes, blob.code_begin, cursor.pc, matching);
     let mut matched = cursor.matched();
+    let mut passes_jump_target = false;
     if matched == PcMatch::Interrupted {
         if let Some(own) = scopes.first_mut().filter(|_| is_in_prologue(cursor.pc, blob)) {
             let bci = layout.entry_bci(memory, blob.address).ok();
@@ -259,24 +273,33 @@ fn scopes_at<M: Memory>(
         // The instruction that was running is the one before the pc.
         if find(PcMatch::Exact)?.is_some() {
             let mut code = code.try_borrow_mut().map_err(|_| unknown)?;
-            if !is_jump_target(memory, blob, cursor.pc, &mut code[..]) {
+            passes_jump_target = is_jump_target(memory, blob, cursor.pc, &mut code[..]);
+            if !passes_jump_target {
                 matched = PcMatch::ExactOrNext;
             }
         }
     }
-    let Some(offset) = find(matched)? else {
+    let Some(found) = find(matched)? else {
         // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere the code
         // has no debug information; its own method is certain.
         return if matched == PcMatch::Exact { Err(Stop::BadFrame(cursor.pc)) } else { Ok(1) };
     };
+    // An entry behind the pc is that of a later instruction, unless it ends a range that has the pc in it.
+    let mut has_ranges = || {
+        *ranges.known.get_or_insert_with(|| layout.has_ranges(memory, blob.address, bytes.size(Part::Pcs)))
+    };
+    let is_moved = passes_jump_target || !found.is_at_pc && !has_ranges();
     let own = scopes.first().map(|&own| Scope::unpack(own).method);
     let mut count = 0;
-    let root = decode(hotspot.unsigned5, bytes, offset, |scope| {
+    let root = decode(hotspot.unsigned5, bytes, found.offset, |scope| {
         let slot = scopes.get_mut(count).ok_or(ScopeError::Malformed)?;
         *slot = scope.pack().ok_or(ScopeError::Malformed)?;
         count += 1;
         Ok(())
     });
+    if let Some(first) = scopes.first_mut().filter(|_| is_moved) {
+        *first |= PACKED_MARK;
+    }
     match root {
         Ok(root) if Some(root) == own => Ok(count),
         Ok(_) | Err(ScopeError::Malformed) => Err(unknown),

@@ -157,8 +157,9 @@ impl<M: Memory> Frames<'_, M> {
                 } else {
                     Emit::Nothing
                 };
-                let Scopes { level, place, .. } = scopes;
-                Some(Frame::Compiled { method: scope.method, bci: scope.bci, level, inlined, place })
+                let Scopes { level, is_moved, place, .. } = scopes;
+                let (method, bci) = (scope.method, scope.bci);
+                Some(Frame::Compiled { method, bci, level, inlined, is_moved, place })
             }
         }
     }

@@ -83,6 +83,7 @@ pub(super) struct Scopes {
     pub(super) first: u32,
     pub(super) count: u16,
     pub(super) level: CompileLevel,
+    pub(super) is_moved: bool,
     pub(super) place: Place,
 }
 

@@ -57,6 +57,9 @@ pub struct Shape {
     pub seed: u64,
 }
 
+/// Where [`with_oop_map_count`] puts the names of its row.
+const OOP_MAPS_TEXT: u64 = 0x600_0000_0000;
+
 /// Memory of the process.
 pub struct Process {
     pub hotspot: HotSpot,
@@ -129,6 +132,26 @@ fn fields(fixture: &Fixture) -> BTreeMap<(String, String), u64> {
         row += value("gHotSpotVMStructEntryArrayStride");
     }
     found
+}
+
+/// The fixture with a row for the number of oop maps, which recorded tables lack, in place of one that no walk uses.
+pub fn with_oop_map_count(mut fixture: Fixture) -> Fixture {
+    let value = |name: &str| fixture.read_u64(fixture.symbols[name]).expect("recorded");
+    let column = |column: &str| value(&format!("gHotSpotVMStructEntry{column}Offset"));
+    let (kind, field) = (column("TypeName"), column("FieldName"));
+    let mut row = value("gHotSpotVMStructs");
+    while c_string(&fixture, fixture.read_u64(row + field).expect("a row of this name")) != "_max_locals" {
+        row += value("gHotSpotVMStructEntryArrayStride");
+    }
+    let (start, region) = fixture.regions.range_mut(..=row).next_back().expect("recorded");
+    for (column, text) in [(kind, OOP_MAPS_TEXT), (field, OOP_MAPS_TEXT + 32)] {
+        region[(row + column - start) as usize..][..8].copy_from_slice(&text.to_ne_bytes());
+    }
+    let mut texts = vec![0; 128];
+    texts[..18].copy_from_slice(b"ImmutableOopMapSet");
+    texts[32..38].copy_from_slice(b"_count");
+    fixture.regions.insert(OOP_MAPS_TEXT, texts);
+    fixture
 }
 
 /// The size of a C++ type.
@@ -277,6 +300,14 @@ impl Process {
             // A call before each pc.
             self.put(code + pc * STEP - 5, &[0xe8]);
         }
+    }
+
+    /// Gives an nmethod `count` oop maps, as many as it has safepoints; without this it has none.
+    pub fn set_oop_maps(&mut self, index: usize, count: u32) {
+        let maps = BLOCKS + (index as u64 + 1) * BLOCK - 256;
+        let blob = HEAP + index as u64 * BLOB + self.header;
+        self.put(maps + self.at("ImmutableOopMapSet::_count"), &count.to_ne_bytes());
+        self.put(blob + self.at("CodeBlob::_oop_maps"), &maps.to_ne_bytes());
     }
 
     fn write(&mut self, block: u64, shape: &Shape, debug: [&[u8]; 3], method: u64) {

@@ -44,6 +44,8 @@ pub struct ThreadRow {
     pub run_delay_ns: Option<u64>,
     /// Samples received.
     pub samples: u64,
+    /// Samples whose newest Java frame is that of a later point, by the agent's count.
+    pub biased: u64,
     /// Part of `lost_ns` whose samples were sent but never received.
     #[serde(skip)]
     pub not_received_ns: u64,
@@ -160,6 +162,7 @@ fn row(profile: &ProcessProfile, id: u32, received: Cell) -> ThreadRow {
         expired_ns: account.expired_ns,
         run_delay_ns: account.run_delay_ns,
         samples: received.samples,
+        biased: account.biased,
         not_received_ns,
         id,
     }

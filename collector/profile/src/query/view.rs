@@ -156,6 +156,10 @@ fn push_statistics(
             "snapshot pool",
             format!("{} bytes, exhausted {} times", count(account.pool_bytes), account.pool_exhausted),
         );
+        if let Some(biased) = account.biased {
+            let share = percent(share(biased, account.requests));
+            row("biased samples", format!("{}, {share}", count(biased)));
+        }
         if account.unknown_samples > 0 {
             row("samples without stack", count(account.unknown_samples));
         }

@@ -280,6 +280,7 @@ fn add(sum: &mut ThreadAccount, account: &ThreadAccount) {
         (&mut sum.handed_on_ns, account.handed_on_ns),
         (&mut sum.before_timer_ns, account.before_timer_ns),
         (&mut sum.expired_ns, account.expired_ns),
+        (&mut sum.biased, account.biased),
     ] {
         *sum = sum.saturating_add(more);
     }

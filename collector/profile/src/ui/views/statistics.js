@@ -96,6 +96,7 @@ function coverageSection(account) {
     ["timers handed on", account.timers?.turns > 0 ? number(account.timers.turns) : null, "How often a timer passed from one thread to another, because there are too few timers"],
     ["threads beyond the limit", account.timers?.without_slot > 0 ? number(account.timers.without_slot) : null, "More threads than can be profiled at once", "bad"],
     ["samples of requests", `${number(account.samples)} of ${number(account.requests)}`, "Samples that arrived here, of the stacks that were captured"],
+    ["biased samples", account.biased == null ? null : `${number(account.biased)} · ${percent(account.biased / (account.requests || 1))}`, "Samples whose newest Java frame is that of a later point, because the compiled code does not tell which line was running"],
     ["mode", account.mode, "What samples stand for, and how they are taken"],
     ["interval", duration(account.interval_ns), `wanted ${timeOf(account)} of a thread between two samples`],
     ["messages missing", number(account.missing_messages), "Sent by the agent, not received", account.missing_messages > 0 ? "bad" : ""],
