@@ -247,6 +247,11 @@ impl Stream {
         }
     }
 
+    /// Marks the last sample as one whose newest Java frame is that of a later point.
+    pub fn mark_biased(&mut self) {
+        *self.batch.flags.last_mut().expect("a sample") |= proto::rows::BIASED;
+    }
+
     pub fn goodbye(&mut self) {
         self.send(Body::Goodbye(Goodbye { reason: "vm_death".into() }));
     }
@@ -326,6 +331,7 @@ pub fn small() -> Stream {
     stream.sample(2, lambda, INTERVAL_NS);
     stream.sample(2, cut, 2 * INTERVAL_NS);
     stream.sample(2, nothing, INTERVAL_NS);
+    stream.mark_biased();
     stream.sample(3, compiler, 4 * INTERVAL_NS);
     stream.send(Body::Statistics(small_statistics()));
     stream.goodbye();
@@ -344,6 +350,7 @@ fn small_statistics() -> Statistics {
     let mut worker = account(2, 4, 5_000_000, 3);
     worker.kernel_ns += INTERVAL_NS;
     worker.lost = lost.clone();
+    worker.biased = 1;
     // The compiler thread took over 2 ms from a thread that ended with 2 ms unfinished and no sample.
     let mut compiler = account(3, 4, 3_000_000, 1);
     compiler.carried_ns = 2_000_000;
@@ -362,6 +369,7 @@ fn small_statistics() -> Statistics {
         resolved: 10,
         failed: vec![Counter { name: "no_registers".into(), count: 1 }],
         samples: 10,
+        biased: Some(1),
         stops: vec![
             Counter { name: "end_of_stack".into(), count: 8 },
             Counter { name: "depth_limit".into(), count: 1 },
