@@ -47,8 +47,8 @@ pub use stacks::{MethodWeight, Stack, Stacks};
 pub use starvation::Starvation;
 pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount, VirtualThread};
 pub use tolerance::{
-    INTERVAL_NS, MAX_TICK_DELAY_NS, TICK_NS, binomial_tolerance, reported_tick_ns, span_tolerance_ns,
-    spans_tolerance_ns,
+    INTERVAL_NS, MAX_TICK_DELAY_NS, TICK_NS, binomial_tolerance, rare_events, reported_tick_ns,
+    span_tolerance_ns, spans_tolerance_ns,
 };
 pub use truth::Truth;
 pub use workload::{CARRIER_CLOCK_OPTION, Workload, create_end_file};

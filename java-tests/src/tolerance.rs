@@ -40,6 +40,24 @@ pub fn binomial_tolerance(share: f64, samples: u64) -> f64 {
     DEVIATIONS * (share * (1.0 - share) / (samples.max(1) as f64)).sqrt()
 }
 
+/// Returns the number of events that is exceeded by chance at most once in a million times, where each of `count` trials has this
+/// small `share` of events.
+///
+/// The Poisson distribution, whose tail lies above that of the binomial one.
+pub fn rare_events(share: f64, count: u64) -> u64 {
+    const CHANCE: f64 = 1e-6;
+    let mean = share * count as f64;
+    let mut probability = (-mean).exp();
+    let mut above = 1.0 - probability;
+    let mut events = 0;
+    while above >= CHANCE {
+        events += 1;
+        probability *= mean / events as f64;
+        above -= probability;
+    }
+    events
+}
+
 /// Returns the largest plausible difference between the CPU time of one uninterrupted span of a thread and what was
 /// sampled in it.
 ///
@@ -66,6 +84,14 @@ mod tests {
     fn spans_tolerance_grows_with_the_square_root() {
         assert_eq!(spans_tolerance_ns(1, 10_000_000), 27_500_000);
         assert_eq!(spans_tolerance_ns(4, 10_000_000), 55_000_000);
+    }
+
+    #[test]
+    fn rare_events_are_those_of_the_poisson_distribution() {
+        assert_eq!((rare_events(0.0002, 0), rare_events(0.0002, 750)), (0, 4));
+        // A mean of 1: 1 - (1 + 1 + 1/2 + ... + 1/9!)/e is 1.1e-7, and with 1/8! the last 1.1e-6.
+        assert_eq!(rare_events(0.001, 1000), 9);
+        assert_eq!(rare_events(0.0002, 10_000), 12);
     }
 
     #[test]

@@ -13,10 +13,11 @@
 
 mod codes;
 mod index;
+mod lines;
 mod ring;
+mod steps;
 
 use alloc::boxed::Box;
-use alloc::vec;
 use core::cell::RefCell;
 
 use crate::hotspot::debug_bytes::{Copied, Windows};
@@ -29,7 +30,9 @@ use crate::limits::MAX_INLINE_DEPTH;
 pub(crate) use codes::Code;
 use codes::{CODE_SLOTS, CODES, Codes};
 use index::{Index, hash};
+use lines::{LINE, Lines};
 use ring::{Cell, Reclaimed, Ring};
+use steps::{SCOPES, Steps};
 
 /// Memory for decoded pcs: 1 MiB, 26,000 pcs with three methods each.
 const PC_CELLS: usize = 1 << 17;
@@ -41,8 +44,14 @@ const COPY_CELLS: usize = 1 << 17;
 const MAX_COPY: u64 = 64 << 10;
 /// Capacity in methods of interpreter frames.
 const BYTECODES: usize = 4096;
-/// Places that may hold one method: a cache line.
-const BYTECODE_WAYS: usize = 4;
+/// The same for live stacks: Spark SQL runs more methods in the interpreter, and one that was given up costs system calls.
+const LIVE_BYTECODES: usize = 16_384;
+/// Places that may hold one method: a line of the processor's caches.
+const BYTECODE_WAYS: usize = LINE / 2;
+/// Steps that are kept for live stacks, of which a line each: 512 KiB.
+const LIVE_STEPS: usize = 8192;
+/// Positions of scopes that lie in the table of steps have this bit.
+const IN_STEPS: u32 = 1 << 31;
 
 /// Kind of the frame at a pc in compiled code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +100,7 @@ pub struct CacheStats {
     pub method_misses: u64,
 }
 
-/// Cache of decoded code, shared by all walks of one thread; at most 2.9 MB.
+/// Cache of decoded code, shared by all walks of one thread; at most 2.9 MB, or 3.7 for live stacks.
 #[derive(Debug)]
 pub struct ScopeCache {
     codes: Codes,
@@ -100,7 +109,8 @@ pub struct ScopeCache {
     index: Index,
     /// Copied debug information. Owner: the number of its code. Payload: sizes of pcs and scopes, pcs, scopes, metadata.
     copies: Ring,
-    bytecodes: Box<[PackedBytecodes]>,
+    bytecodes: Lines,
+    steps: Steps,
     stats: CacheStats,
     /// Block buffers of the decoders; here because they are too large for a signal stack.
     pub(crate) windows: Windows,
@@ -120,6 +130,8 @@ const _: () = {
         + CODES * size_of::<Code>()
         + BYTECODES * size_of::<PackedBytecodes>();
     assert!(full <= 2_900_000);
+    let live = (LIVE_BYTECODES - BYTECODES) * size_of::<PackedBytecodes>() + LIVE_STEPS * 8 * LINE;
+    assert!(full + live <= 3_700_000);
     assert!(2 * (MAX_COPY as usize + 64) <= COPY_CELLS * size_of::<Cell>(), "a copy fits");
     // The value is created on a stack.
     assert!(size_of::<ScopeCache>() <= 8 << 10);
@@ -149,12 +161,23 @@ impl ScopeCache {
     /// An empty cache; reserves all it will ever need.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_sizes(BYTECODES, 0)
+    }
+
+    /// An empty cache for walks of live stacks, between which the program runs; reserves all it will ever need.
+    #[must_use]
+    pub fn for_live_stacks() -> Self {
+        Self::with_sizes(LIVE_BYTECODES, LIVE_STEPS)
+    }
+
+    fn with_sizes(bytecodes: usize, steps: usize) -> Self {
         Self {
             codes: Codes::new(),
             pcs: Ring::new(PC_CELLS),
             index: Index::new(PC_SLOTS),
             copies: Ring::new(COPY_CELLS),
-            bytecodes: vec![[0; 2]; BYTECODES].into_boxed_slice(),
+            bytecodes: Lines::new(bytecodes / BYTECODE_WAYS),
+            steps: Steps::new(steps),
             stats: CacheStats::default(),
             windows: Windows::EMPTY,
             scopes: Some(Box::new([0; MAX_INLINE_DEPTH])),
@@ -185,7 +208,8 @@ impl ScopeCache {
         self.index.clear();
         self.copies.clear();
         self.codes.forget_copies();
-        self.bytecodes.fill([0; 2]);
+        self.bytecodes.clear();
+        self.steps.clear();
     }
 
     /// The number of a compilation that was met before.
@@ -304,7 +328,47 @@ impl ScopeCache {
     }
 
     pub(crate) fn scope(&self, position: u32) -> Option<Scope> {
-        self.pcs.word(position).map(Scope::unpack)
+        let word = match position.checked_sub(IN_STEPS) {
+            Some(position) => self.steps.word(position as usize),
+            None => self.pcs.word(position),
+        };
+        word.map(Scope::unpack)
+    }
+
+    /// The code at the return address `pc` if a walk has stepped there from `callee`; `current` reads the identity of the code
+    /// now at a blob.
+    pub(crate) fn find_step(
+        &mut self,
+        pc: u64,
+        callee: u64,
+        current: impl FnOnce(u64) -> Option<Identity>,
+    ) -> Option<CompiledPc> {
+        let steps::Step { code, scopes } = self.steps.find(pc, callee)?;
+        if current(code.blob) != Some(code.identity) || self.codes.is_restricted() {
+            return None;
+        }
+        if let Some(scopes) = scopes {
+            self.stats.pc_hits += 1;
+            return Some(CompiledPc { first: u32::try_from(scopes).ok()? | IN_STEPS, ..code });
+        }
+        // The memory of pcs may have been given to others, in their order: no scope is lost before the key.
+        let at = code.first.checked_sub(2)?;
+        if without_code(self.key_at(at)) != key(pc, PcMatch::Exact)? {
+            return None;
+        }
+        self.stats.pc_hits += 1;
+        self.pcs.touch(at);
+        Some(code)
+    }
+
+    /// Notes a step from `callee` to the return address `pc` in `code`, which is in this cache.
+    pub(crate) fn insert_step(&mut self, pc: u64, callee: u64, code: &CompiledPc) {
+        let mut scopes = [0; SCOPES];
+        let positions = code.first..code.first.saturating_add(u32::from(code.count));
+        for (scope, position) in scopes.iter_mut().zip(positions) {
+            *scope = self.pcs.word(position).unwrap_or(0);
+        }
+        self.steps.insert(pc, callee, code, scopes);
     }
 
     /// Whether a compilation's debug information marks ranges, if that was looked up.
@@ -376,8 +440,8 @@ impl ScopeCache {
     }
 
     fn bytecode_set(&mut self, method: u64) -> &mut [PackedBytecodes] {
-        let set = (hash(method) >> 40) as usize % (BYTECODES / BYTECODE_WAYS);
-        self.bytecodes.get_mut(set * BYTECODE_WAYS..(set + 1) * BYTECODE_WAYS).unwrap_or_default()
+        let set = self.bytecodes.position(hash(method)).and_then(|set| self.bytecodes.line_mut(set));
+        set.map(|set| set.as_chunks_mut().0).unwrap_or_default()
     }
 
     /// The bytecodes of a method if cached and accepted by `fits`.

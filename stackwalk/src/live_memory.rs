@@ -47,6 +47,8 @@ pub struct LiveMemory {
     /// The range of the last load, which is looked at first: most loads of a walk are from one code heap.
     /// Relaxed: a hint; a wrong one costs a search.
     last: AtomicUsize,
+    /// Checked reads so far. Relaxed: a count.
+    checked: AtomicU64,
     access: Access,
     proc_self_mem: libc::c_int,
 }
@@ -64,6 +66,7 @@ impl LiveMemory {
         let mut memory = Self {
             ranges: [const { Range { start: AtomicU64::new(0), end: AtomicU64::new(0) } }; MAX_RANGES],
             last: AtomicUsize::new(0),
+            checked: AtomicU64::new(0),
             access: Access::ProcessVmReadv,
             proc_self_mem: -1,
         };
@@ -84,6 +87,12 @@ impl LiveMemory {
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// Returns how many reads so far were none of registered ranges; each is one system call or more.
+    #[must_use]
+    pub fn checked_reads(&self) -> u64 {
+        self.checked.load(Ordering::Relaxed)
     }
 
     /// The descriptor of `/proc/self/mem`, if memory is read through it; open as long as the reader lives.
@@ -111,7 +120,10 @@ impl LiveMemory {
                 other => Err(other),
             };
             if taken.is_ok() || taken == Err(start) {
-                range.end.store(end, Ordering::Release);
+                // Walks of all threads look at this line.
+                if range.end.load(Ordering::Acquire) != end {
+                    range.end.store(end, Ordering::Release);
+                }
                 return true;
             }
         }
@@ -150,6 +162,7 @@ impl LiveMemory {
     }
 
     fn read_checked(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.checked.fetch_add(1, Ordering::Relaxed);
         let length = into.len();
         let read = match self.access {
             Access::ProcessVmReadv => {
@@ -176,6 +189,7 @@ impl LiveMemory {
         if self.access != Access::ProcessVmReadv {
             return None;
         }
+        self.checked.fetch_add(1, Ordering::Relaxed);
         let mut words = [0_u64; N];
         let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(&words) };
         let remote = addresses.map(|address| libc::iovec {
@@ -351,7 +365,11 @@ mod tests {
         }
         assert!(memory.is_permanent(address, 32));
         assert!(!memory.is_permanent(address, 33));
+        let checked = memory.checked_reads();
         assert_eq!(memory.read_words([address + 24, address]), Ok([4, 1]));
+        assert_eq!(memory.checked_reads(), checked, "of registered memory");
+        assert_eq!(memory.read_u64(16), Err(Unreadable(16)));
+        assert_eq!(memory.checked_reads(), checked + 1);
         assert_eq!(memory.read_words([address + 24, 16, address]), Err(Unreadable(16)));
     }
 

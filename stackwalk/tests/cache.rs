@@ -75,16 +75,22 @@ fn random_frames(process: &Process, random: &mut Random, count: u64) -> Vec<(usi
     (0..count).map(frame).collect()
 }
 
+/// An empty cache for copies or for live stacks.
+fn new_cache(live: bool) -> Box<ScopeCache> {
+    Box::new(if live { ScopeCache::for_live_stacks() } else { ScopeCache::new() })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
     fn an_old_cache_and_an_empty_one_give_the_same_walks(
         layout in 0..2_usize,
+        live in any::<bool>(),
         actions in prop::collection::vec(action(), 1..60),
     ) {
         let mut process = process(LAYOUTS[layout], NMETHODS, 60);
-        let mut cache = Box::new(ScopeCache::new());
+        let mut cache = new_cache(live);
         for (number, action) in actions.into_iter().enumerate() {
             match action {
                 Action::Walk(seed) => {
@@ -118,9 +124,9 @@ proptest! {
 
 #[test]
 fn more_pcs_than_fit_are_walked_right_and_what_is_used_often_stays() {
-    for layout in LAYOUTS {
+    for (layout, live) in LAYOUTS.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
         let process = process(layout, 600, 200);
-        let mut cache = Box::new(ScopeCache::new());
+        let mut cache = new_cache(live);
         let mut random = Random(0x1234_5678_9abc_def1);
         let often: Vec<(usize, u64)> = (0..64).map(|index| (index * 9, 3)).collect();
         let mut once = (0..600).flat_map(|index| (0..200).map(move |pc| (index, pc)));
@@ -159,9 +165,9 @@ fn a_first_meeting_takes_two_reads_and_further_pcs_none() {
 
 #[test]
 fn code_that_was_met_later_ends_a_restricted_walk() {
-    for layout in LAYOUTS {
+    for (layout, live) in LAYOUTS.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
         let mut process = process(layout, 2, 20);
-        let mut cache = Box::new(ScopeCache::new());
+        let mut cache = new_cache(live);
         let (known, unknown) = (process.stack(&[(0, 1), (0, 2)]), process.stack(&[(0, 1), (1, 2)]));
         walk(&process, &mut cache, &process.stack(&[(0, 1)]));
         let generation = cache.next_generation();

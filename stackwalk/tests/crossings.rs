@@ -17,6 +17,7 @@ use support::{Jdk, Jvm, Snapshot, compile, jdks, pause, step_through};
 const CROSSINGS: &str = "crossings.bin";
 const BARRIERS: &str = "barriers.bin";
 const WRAPPERS: &str = "wrappers.bin";
+const LINKERS: &str = "linkers.bin";
 
 /// Instructions to step through; one round of the workload takes a few hundred.
 const STEPS: u32 = 4000;
@@ -25,11 +26,14 @@ const STEPS: u32 = 4000;
 const WRAPPER: &str = "native wrapper polls";
 /// The nmethod entry barrier, which saves the arguments.
 const BARRIER: &str = "entry barrier";
+/// The interpreter's entry of a method handle linker, which takes the return address and an argument off the stack.
+const LINKER: &str = "linker without return address";
+const LATER_LINKER: &str = "linker without return address and argument";
 /// Words from sp on to which the barrier saves all registers.
 const SAVED_WORDS: usize = 33;
 
 /// Name of each place, the code bytes before the pc, and those from the pc on.
-const PLACES: [(&str, &[u8], &[u8]); 9] = [
+const PLACES: [(&str, &[u8], &[u8]); 11] = [
     // nmethod: mov rbx, method; jmp.
     ("static call stub", &[], &[0x48, 0xbb]),
     // Adapter to the interpreter after pop rax, in both its forms.
@@ -45,6 +49,9 @@ const PLACES: [(&str, &[u8], &[u8]); 9] = [
     (WRAPPER, &[0xc9], &[0x41, 0xf6, 0x47]),
     // vmovdqu [rsp], xmm0; test spl, 15.
     (BARRIER, &[], &[0xc5, 0xfa, 0x7f, 0x04, 0x24, 0x40, 0xf6, 0xc4, 0x0f]),
+    // pop rax; pop rbx; push rax.
+    (LINKER, &[0x58], &[0x5b, 0x50]),
+    (LATER_LINKER, &[0x58, 0x5b], &[0x50]),
 ];
 
 fn place(hotspot: &HotSpot, memory: &impl Memory, capture: &Capture) -> Option<&'static str> {
@@ -140,6 +147,29 @@ fn walks_from_a_polling_native_wrapper_find_all_callers() {
     assert!(stop.is_complete(), "{stop:?}");
 }
 
+/// In the interpreter a method handle is called by way of linkers, each of which finds its method in an argument.
+#[test]
+fn walks_from_a_method_handle_linker_find_all_callers() {
+    let files = files(LINKERS);
+    assert_eq!(files.len(), 4, "one for each pinned JDK");
+    for file in files {
+        let fixture = Fixture::load(&file);
+        let hotspot = fixture.hotspot();
+        let names: Vec<&str> = fixture.threads.iter().map(|thread| thread.name.as_str()).collect();
+        assert_eq!(names, [LINKER, LATER_LINKER]);
+        for thread in &fixture.threads {
+            let mut cache = Box::new(ScopeCache::new());
+            let (frames, stop) = walk(&hotspot, &fixture, &mut cache, &thread.capture, &thread.stack);
+            assert_eq!(as_text(&hotspot, &fixture, &frames, stop), thread.expected, "{}", thread.name);
+            let methods: Vec<&str> =
+                frames.iter().filter_map(|(_, named)| Some(named.as_ref()?.name.as_str())).collect();
+            // Frames of the handle's own code come first.
+            assert!(methods.len() > 2 && methods[1..].contains(&"link"), "{methods:?}");
+            assert!(stop.is_complete(), "{stop:?}");
+        }
+    }
+}
+
 /// End of the names of the adapter's places.
 const ADAPTER: &str = "adapter without return address";
 
@@ -218,8 +248,8 @@ fn walks_from_an_adapter_that_saves_registers_find_all_callers() {
     assert!(walks > 2000, "{walks}");
 }
 
-/// Rewrites `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` and, if the JDK has them, `barriers.bin` and
-/// `wrappers.bin`:
+/// Rewrites `tests/fixtures/jdk<NAME>-x86_64/crossings.bin`, `linkers.bin` and, if the JDK has them, `barriers.bin` and
+/// `wrappers.bin`; TICKWALK_RECORD_ONLY selects one of these files:
 /// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test crossings record`
 #[test]
 fn record_crossings() {
@@ -228,7 +258,11 @@ fn record_crossings() {
         return;
     }
     for jdk in jdks() {
-        record(&jdk, CROSSINGS, &["-XX:+UseSerialGC"], STEPS, |place| place != BARRIER && place != WRAPPER);
+        let others = [BARRIER, WRAPPER, LINKER, LATER_LINKER];
+        record(&jdk, CROSSINGS, &["-XX:+UseSerialGC"], STEPS, move |place| !others.contains(&place));
+        record(&jdk, LINKERS, &["-Xint", "-XX:+UseSerialGC"], 5 * STEPS, |place| {
+            [LINKER, LATER_LINKER].contains(&place)
+        });
         if jdk.major >= 21 {
             // Each marking cycle arms the barriers of all methods again.
             let flags = ["-XX:+UseG1GC", "-XX:G1PeriodicGCInterval=20"];
@@ -241,7 +275,11 @@ fn record_crossings() {
 }
 
 /// Records a stop at each selected place to the file `to`.
-fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, is_selected: fn(&str) -> bool) {
+fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, is_selected: impl Fn(&str) -> bool) {
+    if std::env::var("TICKWALK_RECORD_ONLY").is_ok_and(|only| only != to) {
+        return;
+    }
+    let busy = if to == LINKERS { "busy-linking" } else { "busy-crossing" };
     let (classes, Jdk { name, home, .. }) = (compile("Crossings.java"), jdk);
     let compile_commands =
         ["-XX:CompileCommand=exclude,Crossings::middle", "-XX:CompileCommand=dontinline,Crossings::*"];
@@ -262,7 +300,7 @@ fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, is_selected: fn(&str)
     for thread in threads {
         let Some(tid) = hotspot.thread_id(&memory, thread) else { continue };
         let comm = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
-        if comm.is_ok_and(|comm| comm.trim() == "busy-crossing") {
+        if comm.is_ok_and(|comm| comm.trim() == busy) {
             step_through(&hotspot, &memory, thread, tid, steps, |Snapshot { capture, stack }| {
                 let go_on = ControlFlow::Continue(());
                 let place = place(&hotspot, &memory, capture);

@@ -6,7 +6,7 @@ mod fixture;
 #[path = "support/walks.rs"]
 mod walks;
 
-use stackwalk::{NativeCode, NativeRegisters, NativeStop, ScopeCache, StackCopy, Stop};
+use stackwalk::{Frame, Limits, NativeCode, NativeRegisters, NativeStop, ScopeCache, StackCopy, Stop};
 
 /// Unwind tables given by a function.
 #[derive(Debug)]
@@ -144,4 +144,34 @@ fn a_native_thread_ends_at_its_root() {
     let (frames, stop) =
         walks::walk_through(&hotspot, &fixture, &mut cache, &mut Tables::new(tables), &capture, &[]);
     assert_eq!((frames.len(), stop), (6, Stop::EndOfStack));
+}
+
+/// Native frames that are wanted only as far as Java are above the first Java frame, and all Java frames are there.
+#[test]
+fn native_frames_end_at_the_newest_java_frame() {
+    let mut followed = 0;
+    for file in fixture::all() {
+        let fixture = fixture::Fixture::load(&file);
+        let hotspot = fixture.hotspot();
+        let mut cache = Box::new(ScopeCache::new());
+        for thread in &fixture.threads {
+            let mut native = Tables::new(|registers| Err(NativeStop::NoRule(registers.pc)));
+            let walker = stackwalk::Walker::new(&hotspot, &fixture, &mut cache, Limits::default());
+            let mut walker = walker.with_native_until_java(&mut native);
+            let mut frames = walker.frames(&thread.capture, &thread.stack);
+            let found: Vec<Frame> = frames.by_ref().collect();
+            let stop = frames.stop();
+            let is_java = |frame: &Frame| frame.method().is_some();
+            let is_native = |frame: &Frame| matches!(frame, Frame::Native { .. } | Frame::Gap { .. });
+            let newest = found.iter().position(is_java).expect("recorded in Java");
+            assert!(!found[newest..].iter().any(is_native), "{} {}", file.display(), thread.name);
+            followed += found[..newest].iter().filter(|frame| is_native(frame)).count();
+            let (whole, expected) =
+                walks::walk(&hotspot, &fixture, &mut cache, &thread.capture, &thread.stack);
+            let without: Vec<&Frame> = found.iter().filter(|frame| !is_native(frame)).collect();
+            assert!(without.into_iter().eq(whole.iter().map(|(frame, _)| frame)), "{}", thread.name);
+            assert_eq!(stop, expected);
+        }
+    }
+    assert!(followed > 0, "no recorded thread runs native code");
 }

@@ -9,7 +9,7 @@ mod fixture;
 mod walks;
 
 use fixture::Fixture;
-use stackwalk::{Capture, ScopeCache, Stop};
+use stackwalk::{Capture, HotSpot, ScopeCache, Stop};
 
 fn check(fixture: &Fixture, major: &str) {
     let hotspot = fixture.hotspot();
@@ -17,14 +17,19 @@ fn check(fixture: &Fixture, major: &str) {
     // A folder is named after the release, with `-sid` if the build is not the pinned one.
     let folders = ["", "-sid"].map(|build| format!("jdk{release}{build}-{}", fixture::CPU));
     assert!(folders.contains(&major.to_owned()));
-    let mut cache = Box::new(ScopeCache::new());
+    for mut cache in [ScopeCache::new(), ScopeCache::for_live_stacks()].map(Box::new) {
+        check_with(fixture, &hotspot, &mut cache, major);
+    }
+}
+
+fn check_with(fixture: &Fixture, hotspot: &HotSpot, cache: &mut ScopeCache, major: &str) {
     // The second round uses the cache and must give the same frames.
     for _ in 0..2 {
         for thread in &fixture.threads {
             let walked = (&thread.capture, &*thread.stack);
             let frozen = thread.frozen.as_frozen();
-            let (frames, stop) = walks::walk_mounted(&hotspot, fixture, &mut cache, None, walked, frozen);
-            let found = walks::as_text(&hotspot, fixture, &frames, stop);
+            let (frames, stop) = walks::walk_mounted(hotspot, fixture, cache, None, walked, frozen);
+            let found = walks::as_text(hotspot, fixture, &frames, stop);
             assert_eq!(found, thread.expected, "{major} {}", thread.name);
         }
     }

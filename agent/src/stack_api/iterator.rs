@@ -68,11 +68,13 @@ impl ApiFrame {
         matches!(self.kind, JAVA | JAVA_INLINED)
     }
 
+    #[inline]
     fn at(place: Place) -> Self {
         Self { pc: place.pc.0, sp: place.sp, fp: place.fp, ..Self::RESET }
     }
 
     /// `None` for a gap.
+    #[inline]
     fn of(frame: &Frame) -> Option<Self> {
         let at = Self::at(frame.place());
         let bci = frame.bci().map_or(-1, |bci| bci.0);
@@ -147,14 +149,22 @@ impl ApiIterator {
         if let Some(frame) = self.peeked {
             return Ok(frame);
         }
+        let frame = self.fetch()?;
+        self.peeked = Some(frame);
+        Ok(frame)
+    }
+
+    /// Takes the next frame from the walk; the error is the code that takes its place.
+    #[inline]
+    fn fetch(&mut self) -> Result<ApiFrame, i32> {
         if let Some(code) = self.end {
             return Err(code);
         }
         let includes_all = self.options & INCLUDE_NON_JAVA_FRAMES != 0;
         while let Some(frame) = self.walk.next_frame() {
-            if let Some(frame) = ApiFrame::of(&frame).filter(|frame| includes_all || frame.kind != NON_JAVA) {
-                self.peeked = Some(frame);
-                return Ok(frame);
+            match ApiFrame::of(&frame) {
+                Some(frame) if includes_all || frame.kind != NON_JAVA => return Ok(frame),
+                _ => {}
             }
         }
         let code = code_of(self.walk.stop());
@@ -162,12 +172,12 @@ impl ApiIterator {
         Err(code)
     }
 
+    #[inline]
     fn next(&mut self) -> (i32, ApiFrame) {
-        let frame = match self.peek() {
+        let frame = match self.peeked.take().map_or_else(|| self.fetch(), Ok) {
             Ok(frame) => frame,
             Err(code) => return (code, ApiFrame::RESET),
         };
-        self.peeked = None;
         if frame.has_bytecodes() && self.options & END_ON_FIRST_JAVA_FRAME != 0 {
             self.end = Some(NO_FRAME);
             let ApiFrame { pc, sp, fp, .. } = frame;

@@ -37,7 +37,7 @@ pub struct Parts {
     /// Unwind rules of native code.
     pub rows: Rows,
     /// jmethodIDs that were found.
-    pub ids: &'static mut [KnownId],
+    pub ids: &'static mut [IdSet],
     /// The walk itself.
     pub room: Room,
 }
@@ -56,21 +56,15 @@ pub struct Room {
     pub frames: Option<Frames<'static, LiveMemory>>,
 }
 
-/// A method and its jmethodID; zeros for none.
-#[derive(Clone, Copy, Default)]
-pub struct KnownId {
-    /// Address of the method.
-    pub method: u64,
-    /// Its id.
-    pub id: u64,
-}
+/// Four methods, each with its jmethodID; zeros for none. Two methods that call each other must not displace one another.
+pub type IdSet = [u64; 8];
 
 // SAFETY: the parts are used only by who has taken the memo.
 unsafe impl Sync for Memo {}
 
 impl Memo {
     /// An empty memo; reserves all it will ever need beside `ids`.
-    pub fn new(ids: &'static mut [KnownId]) -> Self {
+    pub fn new(ids: &'static mut [IdSet]) -> Self {
         let room = Room {
             capture: Capture::ZERO,
             stack: &[],
@@ -78,7 +72,7 @@ impl Memo {
             walker: MaybeUninit::uninit(),
             frames: None,
         };
-        let parts = Parts { cache: ScopeCache::new(), rows: Rows::default(), ids, room };
+        let parts = Parts { cache: ScopeCache::for_live_stacks(), rows: Rows::default(), ids, room };
         Self { taken: AtomicBool::new(false), parts: UnsafeCell::new(parts) }
     }
 }

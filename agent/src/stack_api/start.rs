@@ -20,7 +20,7 @@ use sampler_thread::walk::native::maps;
 use stackwalk::{HotSpot, LiveMemory, Memory as _};
 
 use super::api::{self, Api};
-use super::memos::{KnownId, Memo, Memos};
+use super::memos::{Memo, Memos};
 use super::queue_drain;
 use super::threads::Threads;
 use crate::jvmti::jni_calls::Jni;
@@ -35,10 +35,10 @@ const NATIVE_METHOD_BIND_EVENTS: u32 = 1 << 30;
 
 /// Walks at a time for each processor: handlers are interrupted by other threads' handlers and by other signals.
 const MEMOS_PER_PROCESSOR: usize = 4;
-/// Least and most memos; one takes 3 MiB of addresses and the memory that it uses.
+/// Least and most memos; one takes 4 MiB of addresses and the memory that it uses.
 const MEMOS: std::ops::RangeInclusive<usize> = 16..=128;
-/// jmethodIDs that a memo keeps, 16 bytes each.
-const IDS: usize = 1024;
+/// Sets of four jmethodIDs that a memo keeps, 128 KiB: Spark SQL has some 4,000 methods in its stacks.
+const ID_SETS: usize = 2048;
 
 /// What Agent_OnLoad has made for VMInit.
 struct Prepared {
@@ -220,7 +220,7 @@ fn follow_thread_ends() {
 fn memos() -> &'static [Memo] {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let count = (processors * MEMOS_PER_PROCESSOR).clamp(*MEMOS.start(), *MEMOS.end());
-    let memo = |_| Memo::new(Box::leak(vec![KnownId::default(); IDS].into_boxed_slice()));
+    let memo = |_| Memo::new(Box::leak(vec![[0; 8]; ID_SETS].into_boxed_slice()));
     Box::leak((0..count).map(memo).collect())
 }
 

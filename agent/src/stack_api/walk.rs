@@ -13,12 +13,12 @@
     clippy::panic
 )]
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use stackwalk::{Frame, Frames, Frozen, Limits, LiveMemory, Memory, Method, Stop, Walker};
 
 use super::api::Api;
-use super::memos::{KnownId, Room, Taken};
+use super::memos::{Room, Taken};
 use super::subject::Subject;
 use crate::jvmti::vm_memory;
 use crate::signal::ucontext::load;
@@ -29,17 +29,26 @@ const LIMITS: Limits = Limits { max_frames: u32::MAX };
 /// The golden ratio times 2^64 spreads neighbouring addresses.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// jmethodIDs that may be at one place: a cache line. Two methods that call each other must not displace one another.
-const IDS_OF_SET: usize = 4;
-
 /// Last release whose jmethodIDs are addresses.
 pub(super) const LAST_WITH_ADDRESSES: u32 = 25;
+
+/// Checked reads when the ends of the code heaps were learnt: while there are no more, no walk has met code beyond them.
+/// Relaxed: a hint.
+static REFRESHED_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// A walk in progress.
 pub struct LiveWalk {
     api: &'static Api,
-    follows_native: bool,
+    native: Native,
     memo: Taken,
+}
+
+/// Which native frames a walk follows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Native {
+    None,
+    UntilJava,
+    All,
 }
 
 /// # Signal Safe Methods
@@ -47,13 +56,20 @@ impl LiveWalk {
     /// A walk of `subject`, native frames included if they are `wanted`; `None` if all memos are taken.
     pub fn new(api: &'static Api, subject: &Subject, wanted: bool) -> Option<Self> {
         let memo = api.memos.take()?;
-        // Code heaps grow while a program warms up, and code beyond the known end would cost a system call for each word.
-        // Their ends are loaded directly themselves.
-        vm_memory::add_code_heaps(api.memory, &api.hotspot);
-        // Without an anchor, Java frames lie below the native ones.
-        let capture = &subject.capture;
-        let starts_native = capture.anchor_sp == 0 && !api.hotspot.is_code(capture.pc);
-        let walk = Self { api, follows_native: wanted || starts_native, memo };
+        // Code heaps grow while a program warms up, and code beyond the known end costs a system call for each word. Their ends
+        // are loaded directly themselves.
+        let checked = api.memory.checked_reads();
+        if REFRESHED_AT.swap(checked, Ordering::Relaxed) != checked {
+            vm_memory::add_code_heaps(api.memory, &api.hotspot);
+        }
+        // Without an anchor, the newest Java frame may lie below native ones, also where the pc is in a routine that the VM
+        // calls (`flush_icache_stub`).
+        let native = match (wanted, subject.capture.anchor_sp) {
+            (true, _) => Native::All,
+            (false, 0) => Native::UntilJava,
+            (false, _) => Native::None,
+        };
+        let walk = Self { api, native, memo };
         let room = walk.room();
         // SAFETY: this walk has taken the memo.
         unsafe { (*room).capture = subject.capture };
@@ -76,14 +92,18 @@ impl LiveWalk {
         // SAFETY: as above; nothing refers to the cache any more.
         let cache = unsafe { &mut (*parts).cache };
         let mut walker = Walker::new(&self.api.hotspot, self.api.memory, cache, LIMITS);
-        if self.follows_native {
+        if self.native != Native::None {
             // SAFETY: as above.
             let rows = unsafe { &mut (*parts).rows };
             // SAFETY: a list is freed only after every memo that was taken before its replacement was given back.
             let tables = unsafe { &*self.api.libraries.load(Ordering::SeqCst) };
             let view = core::ptr::from_mut(room.view.write(rows.reading(tables, self.api.memory)));
             // SAFETY: memos are never moved, and this is the only reference to the view.
-            walker = walker.with_native(unsafe { &mut *view });
+            let view = unsafe { &mut *view };
+            walker = match self.native {
+                Native::All => walker.with_native(view),
+                _ => walker.with_native_until_java(view),
+            };
         }
         let walker = core::ptr::from_mut(room.walker.write(walker));
         // SAFETY: as above.
@@ -98,6 +118,7 @@ impl LiveWalk {
     }
 
     /// Returns the next frame.
+    #[inline]
     pub fn next_frame(&mut self) -> Option<Frame> {
         self.frames()?.next()
     }
@@ -112,21 +133,20 @@ impl LiveWalk {
         // SAFETY: this walk has taken the memo; its frames refer to other parts.
         let ids = unsafe { &mut *(*self.memo.parts()).ids };
         let set = ((method.0 >> 3).wrapping_mul(GOLDEN) >> 32) as usize;
-        let (sets, _) = ids.as_chunks_mut::<IDS_OF_SET>();
-        let set = set.checked_rem(sets.len()).and_then(|set| sets.get_mut(set));
-        let Some(set) = set else { return 0 };
-        if let Some(known) = set.iter().find(|known| known.method == method.0) {
+        let set = set.checked_rem(ids.len()).and_then(|set| ids.get_mut(set));
+        let Some(set) = set.map(|set| set.as_chunks_mut::<2>().0) else { return 0 };
+        if let Some(&[_, id]) = set.iter().find(|&&[known, _]| known == method.0) {
             // SAFETY: the word of a jmethodID, which is never freed.
-            let holds: u64 = unsafe { load(known.id, 0) };
+            let holds: u64 = unsafe { load(id, 0) };
             if holds == method.0 {
-                return known.id;
+                return id;
             }
         }
         let Some(id) = hotspot.method_id(memory, method) else { return 0 };
         if hotspot.jdk_major() <= LAST_WITH_ADDRESSES && memory.read_u64(id) == Ok(method.0) {
             set.rotate_right(1);
             if let Some(first) = set.first_mut() {
-                *first = KnownId { method: method.0, id };
+                *first = [method.0, id];
             }
         }
         id

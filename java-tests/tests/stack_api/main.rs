@@ -5,8 +5,12 @@ mod storm;
 use std::collections::BTreeMap;
 
 use java_tests::binaries::{agent, example};
-use java_tests::{Jdk, Stacks, Workload, api_client, api_example, native_library, on_every_jdk};
+use java_tests::{Jdk, Stacks, Workload, api_client, api_example, native_library, on_every_jdk, rare_events};
 use storm::Verdicts;
+
+/// Largest share of walks that fail for causes that are known (design/stack-walk-api.md, Limits); 0.003 % was measured, and the
+/// API promises 0.1 %. Tests allow what this share gives by chance.
+const FAILING: f64 = 0.0002;
 
 /// Walks with wrong registers on each JDK, beside the grid of 10,000.
 const FUZZED_WALKS: u64 = 1_000_000;
@@ -418,7 +422,27 @@ on_every_jdk! {
 }
 
 on_every_jdk! {
-    /// The example profiler: at most one walk in a thousand fails, and its stacks are those of the program.
+    /// A signal every 100 microseconds in a program whose walks begin in all parts of the VM, and in one that deoptimises all
+    /// the time: with some 20,000 samples of each, a share of 0.2 % fails for certain. Each sample is at another instruction
+    /// than the last.
+    fn walks_fail_rarely(jdk) {
+        for class in ["Exceptions", "DeoptStorm"] {
+            let report = run_timer(jdk, class, 2, "100,walks");
+            let count = |line: &str, absent: &[&str]| -> u64 {
+                let codes = numbers(&report, line).into_iter().filter(|(code, _)| !absent.contains(&code.as_str()));
+                codes.map(|(_, count)| count.cast_unsigned()).sum()
+            };
+            // -4: without Java frames.
+            let all = count("iterator", &["-4"]);
+            let failed = count("iterator", &["ok", "-4"]) + count("ends", &["ok", "0"]);
+            assert!(all > 5000, "{class}: {report}");
+            assert!(failed <= rare_events(FAILING, all), "{class}: {report}");
+        }
+    }
+}
+
+on_every_jdk! {
+    /// The example profiler: no more walks fail than `FAILING` gives by chance, and its stacks are those of the program.
     fn example_profiler(jdk) {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("stacks.txt");
@@ -432,7 +456,7 @@ on_every_jdk! {
         };
         let (total, without) = (number("Total walks:"), number("Without Java frames:"));
         let failed = number("Failed walks:");
-        assert!(total - without > 100 && failed * 1000 <= total, "{}", run.stdout);
+        assert!(total - without > 100 && failed <= rare_events(FAILING, total - without), "{}", run.stdout);
         let text = std::fs::read_to_string(&file).expect("collapsed stacks");
         let stacks = Stacks::parse_collapsed(&text);
         let main = stacks.share_where(|stack| stack.has("Exceptions.main") && stack.has("Exceptions.throwAndCatch"));
@@ -458,7 +482,8 @@ on_every_jdk! { concurrent;
             line.trim().parse().expect(name)
         };
         let (total, without) = (number("Total walks:"), number("Without Java frames:"));
-        assert!(total - without > 100 && number("Failed walks:") * 1000 <= total, "{report}");
+        assert!(total - without > 100, "{report}");
+        assert!(number("Failed walks:") <= rare_events(FAILING, total - without), "{report}");
         assert!(report.contains("Exceptions.throwAndCatch"), "the list of methods: {report}");
         run(&api_example("profiler", &["iterator"]), &format!("interval=1000,file={}", file("c.html")));
         for name in ["rust.html", "c.html"] {

@@ -10,8 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 #include <x86intrin.h>
 
 #include <jvmti.h>
@@ -348,7 +351,7 @@ static atomic_long fuzzing;
 enum { TIMES = 1 << 16, DEEP = 100 };
 static atomic_long timed;
 static struct {
-  unsigned iterator, agct, trace, frames;
+  unsigned iterator, agct, trace, frames, cold;
 } times[TIMES];
 static int paints;
 /* Of libtripwire.so, if it is preloaded. */
@@ -375,6 +378,31 @@ static inline __attribute__((always_inline)) long painted(unsigned long sp) {
   volatile char *at = (volatile char *)(sp - PAINT);
   while (at < (volatile char *)sp && *at == 0x5a) at++;
   return (long)(sp - (unsigned long)at);
+}
+
+/* Places of code that walks have met, as hashes of pc and method; a walk that meets a new one is cold. */
+enum { PLACES = 1 << 20, PROBES = 8 };
+static atomic_ulong places[PLACES];
+
+/* Returns whether the place is new, and notes it. */
+static int is_new_place(unsigned long pc, unsigned long method) {
+  unsigned long key = ((pc ^ method << 17) * 0x9e3779b97f4a7c15ul) | 1;
+  for (unsigned long probe = 0; probe < PROBES; probe++) {
+    atomic_ulong *place = &places[((key >> 40) + probe) % PLACES];
+    unsigned long known = atomic_load_explicit(place, memory_order_relaxed);
+    if (known == key) return 0;
+    if (known == 0 && atomic_compare_exchange_strong(place, &known, key)) return 1;
+    if (known == key) return 0;
+  }
+  return 1;
+}
+
+/* Counts the frames at places that no walk has met before; not timed. */
+static void count_new(ASGST_Iterator *iterator, void *argument) {
+  ASGST_Frame frame;
+  while (ASGST_NextFrame(iterator, &frame) == 1) {
+    *(unsigned *)argument += (unsigned)is_new_place((unsigned long)frame.pc, (unsigned long)frame.method);
+  }
 }
 
 typedef struct {
@@ -505,6 +533,9 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
       times[index].agct = (unsigned)their_time;
       times[index].trace = (unsigned)trace_time;
       times[index].frames = (unsigned)walked.frames;
+      unsigned cold = 0;
+      ASGST_RunWithIterator(context, 0, count_new, &cold);
+      times[index].cold = cold;
     }
   }
   if (atomic_load_explicit(&fuzzing, memory_order_relaxed)) {
@@ -520,6 +551,47 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
     arm(0);
   }
   errno = saved;
+}
+
+/* Walks only, of one thread, faster than the kernel's tick. */
+static int walks_only;
+
+static void on_fast_tick(int signal, siginfo_t *info, void *context) {
+  (void)signal;
+  (void)info;
+  static __thread greg_t last_pc __attribute__((tls_model("initial-exec")));
+  static __thread greg_t last_sp __attribute__((tls_model("initial-exec")));
+  const greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+  /* A thread that has not run since the last signal is no further sample. */
+  if (registers[REG_RIP] == last_pc && registers[REG_RSP] == last_sp) return;
+  last_pc = registers[REG_RIP];
+  last_sp = registers[REG_RSP];
+  int saved = errno;
+  Walked walked = {0, 0, 0, NULL};
+  bump(&total, 1);
+  int kind = ASGST_RunWithIterator(context, 0, walk_all, &walked);
+  count_code(walk_codes, kind);
+  if (kind > 0) count_code(end_codes, walked.code);
+  errno = saved;
+}
+
+static timer_t fast_timer;
+
+static void start_fast_timer(long micros) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_sigaction = on_fast_tick;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigaction(SIGPROF, &action, NULL);
+  struct sigevent event;
+  memset(&event, 0, sizeof event);
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = SIGPROF;
+  event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+  /* Elapsed time has a timer of its own; those of CPU time wait for the tick. */
+  if (timer_create(CLOCK_MONOTONIC, &event, &fast_timer) != 0) return;
+  struct itimerspec every = {{0, micros * 1000}, {0, micros * 1000}};
+  timer_settime(fast_timer, 0, &every, NULL);
 }
 
 static void start_timer(long micros) {
@@ -548,20 +620,27 @@ static int by_size(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* Median and mean of the samples from `start` to `end` with at least so many frames. */
-static void print_times(FILE *out, const char *name, long start, long end, unsigned frames) {
+/* Which samples are printed: frames at least, and those with places that are new or without. */
+enum Kind { ALL, WARM, COLD };
+
+static int is_chosen(long i, unsigned frames, enum Kind kind) {
+  return times[i].frames >= frames && (kind == ALL || (times[i].cold > 0) == (kind == COLD));
+}
+
+/* Median and mean of the chosen samples from `start` to `end`. */
+static void print_times(FILE *out, const char *name, long start, long end, unsigned frames, enum Kind kind) {
   static unsigned sorted[TIMES];
-  static const char *const columns[] = {"iterator", "agct", "calltrace", "frames"};
+  static const char *const columns[] = {"iterator", "agct", "calltrace", "frames", "cold"};
   long n = 0;
-  for (long i = start; i < end; i++) n += times[i].frames >= frames;
+  for (long i = start; i < end; i++) n += is_chosen(i, frames, kind);
   if (n <= 0) return;
   fprintf(out, "%s samples=%ld", name, n);
-  for (int column = 0; column < 4; column++) {
+  for (int column = 0; column < 5; column++) {
     double sum = 0;
     long filled = 0;
     for (long i = start; i < end; i++) {
       const unsigned *row = &times[i].iterator;
-      if (times[i].frames >= frames) sum += sorted[filled++] = row[column];
+      if (is_chosen(i, frames, kind)) sum += sorted[filled++] = row[column];
     }
     qsort(sorted, (size_t)n, sizeof *sorted, by_size);
     fprintf(out, " %s=%u %s_mean=%ld", columns[column], sorted[n / 2], columns[column], (long)(sum / (double)n));
@@ -592,6 +671,7 @@ static void print_trace(FILE *out, jvmtiEnv *jvmti, JNIEnv *env, const char *who
 static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
   struct itimerval never = {{0, 0}, {0, 0}};
   setitimer(ITIMER_PROF, &never, NULL);
+  if (walks_only) timer_delete(fast_timer);
   fprintf(out, "== timer\n");
   fprintf(out, "total samples=%ld\n", total);
   print_codes(out, "iterator", walk_codes);
@@ -605,10 +685,14 @@ static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
     print_trace(out, jvmti, env, "theirs", &kept_cases[i][1]);
   }
   long n = timed < TIMES ? timed : TIMES;
-  /* The first half warms up: the JIT compiles, and each walk meets code for the first time. */
-  print_times(out, "cycles_first_half", 0, n / 2, 0);
-  print_times(out, "cycles", n / 2, n, 0);
-  print_times(out, "cycles_deep", n / 2, n, DEEP);
+  print_times(out, "cycles_first_half", 0, n / 2, 0, ALL);
+  print_times(out, "cycles", n / 2, n, 0, ALL);
+  print_times(out, "cycles_deep", n / 2, n, DEEP, ALL);
+  /* Of the whole run: walks that met no new place, and those that did. */
+  print_times(out, "warm", 0, n, 0, WARM);
+  print_times(out, "warm_deep", 0, n, DEEP, WARM);
+  print_times(out, "cold", 0, n, 0, COLD);
+  print_times(out, "cold_deep", 0, n, DEEP, COLD);
   fprintf(out, "stack bytes=%ld in_java=%ld\n", deepest_stack, deepest_in_java);
   if (tripwire_calls) fprintf(out, "allocator calls=%ld\n", tripwire_calls());
   fflush(out);
@@ -661,7 +745,7 @@ static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
     for (jint i = 0; i < count; i++) request_ids(jvmti, classes[i]);
     (*jvmti)->Deallocate(jvmti, (unsigned char *)classes);
   }
-  if (agent_micros > 0) start_timer(agent_micros);
+  if (agent_micros > 0) (walks_only ? start_fast_timer : start_timer)(agent_micros);
 }
 
 static void JNICALL on_vm_death(jvmtiEnv *jvmti, JNIEnv *env) {
@@ -672,6 +756,7 @@ JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
   (void)reserved;
   if (options && strstr(options, "fuzz")) fuzzing = 1;
   if (options && strstr(options, "paint")) paints = 1;
+  if (options && strstr(options, "walks")) walks_only = 1;
   agent_micros = options ? strtol(options, NULL, 10) : 0;
   jvmtiEnv *jvmti;
   if ((*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_1_2) != JNI_OK) return JNI_ERR;

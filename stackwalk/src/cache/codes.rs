@@ -93,6 +93,11 @@ impl Codes {
         code.is_some_and(|code| code.generation < before)
     }
 
+    /// Returns whether walks are restricted to some code.
+    pub(super) fn is_restricted(&self) -> bool {
+        self.restriction.is_some()
+    }
+
     pub(super) fn get(&self, number: u32) -> Option<&Code> {
         self.known.get(number as usize)
     }

@@ -116,3 +116,39 @@ fn copies_are_bounded_and_used_ones_stay() {
     cache.drop_copy(kept);
     assert!(cache.copy(kept).is_none());
 }
+
+#[test]
+fn a_step_is_found_for_its_callee_while_the_code_is_the_same() {
+    let mut cache = ScopeCache::for_live_stacks();
+    let number = add(&mut cache, 64, IDENTITY);
+    // One scope fits the line, four do not.
+    for pc in [0x7000_0000, 0x7000_0003] {
+        let entry = insert(&mut cache, pc, number);
+        cache.insert_step(pc, 8, &entry);
+        let found = cache.find_step(pc, 8, |_| Some(IDENTITY)).expect("noted");
+        assert_eq!(CompiledPc { first: 0, ..found }, CompiledPc { first: 0, ..entry });
+        let words = |entry: &CompiledPc| -> Vec<_> {
+            (0..u32::from(entry.count)).map(|index| cache.scope(entry.first + index)).collect()
+        };
+        assert_eq!(words(&found), words(&entry));
+        assert_eq!(cache.find_step(pc, 16, |_| Some(IDENTITY)), None, "another callee");
+        assert_eq!(cache.find_step(pc, 8, |_| Some(Identity { compile_id: 4, ..IDENTITY })), None);
+        assert_eq!(cache.find_step(pc, 8, |_| None), None);
+    }
+    cache.restrict_to_code_before(Some(0));
+    assert_eq!(cache.find_step(0x7000_0003, 8, |_| Some(IDENTITY)), None, "walks are restricted");
+    cache.restrict_to_code_before(None);
+    // Scopes that are not in the line may be given up.
+    for round in 0..PC_CELLS as u64 {
+        insert(&mut cache, 0x6000_0000 + round * 7, number);
+    }
+    assert_eq!(cache.find_step(0x7000_0003, 8, |_| Some(IDENTITY)), None);
+    assert!(cache.find_step(0x7000_0000, 8, |_| Some(IDENTITY)).is_some());
+    cache.clear();
+    assert_eq!(cache.find_step(0x7000_0000, 8, |_| Some(IDENTITY)), None);
+    let mut without = ScopeCache::new();
+    let number = add(&mut without, 64, IDENTITY);
+    let entry = insert(&mut without, 0x7000_0000, number);
+    without.insert_step(0x7000_0000, 8, &entry);
+    assert_eq!(without.find_step(0x7000_0000, 8, |_| Some(IDENTITY)), None, "no lines");
+}

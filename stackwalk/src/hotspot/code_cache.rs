@@ -154,7 +154,10 @@ impl CodeHeap {
     /// Notes and returns the end of the committed code.
     fn commit(&self, end: u64) -> u64 {
         let end = end.min(self.reserved_end);
-        self.committed_end.store(end, Ordering::Relaxed);
+        // Walks of all threads look at this line.
+        if self.committed_end.load(Ordering::Relaxed) != end {
+            self.committed_end.store(end, Ordering::Relaxed);
+        }
         end
     }
 

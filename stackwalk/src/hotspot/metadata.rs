@@ -59,17 +59,26 @@ impl HotSpot {
 
     /// The jmethodID of a method, if the VM has made one.
     pub fn method_id<M: Memory + ?Sized>(&self, memory: &M, method: Method) -> Option<u64> {
-        let class = self.class_of(memory, method).ok()?;
-        let number = u64::from(self.method_number(memory, method).ok()??);
-        let ids = memory.read_u64(at(class.0, self.layout.metadata.method_ids?)).ok()?;
+        let (layout, own) = (&self.layout.metadata, &self.layout.method);
+        let const_method = memory.read_u64(at(pointer(method.0).ok()?, own.const_method)).ok()?;
+        let const_method = pointer(const_method).ok()?;
+        // The number lies in the word that is read with the address of the pool: one read less.
+        let number_at = at(const_method, layout.method_number?);
+        let words = [at(const_method, own.constants), number_at & !7];
+        let [pool, number] = memory.read_words(words).ok()?;
+        let number = number.to_ne_bytes();
+        let number =
+            number.get((number_at & 7) as usize..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))?;
+        let number = u64::from(number);
+        let class = memory.read_u64(at(pointer(pool).ok()?, own.pool_holder)).ok()?;
+        let ids = memory.read_u64(at(pointer(class).ok()?, layout.method_ids?)).ok()?;
         if ids == 0 || !ids.is_multiple_of(8) {
             return None;
         }
-        // The first word is the number of ids that follow.
-        let count = memory.read_u64(ids).ok()?;
+        // The first word is the number of ids that follow. A slot behind them may be unreadable.
         let slot = ids.checked_add((number + 1) * 8)?;
-        let id = if number < count { memory.read_u64(slot).ok()? } else { 0 };
-        (id != 0).then_some(id)
+        let [count, id] = memory.read_words([ids, slot]).ok()?;
+        (number < count && id != 0).then_some(id)
     }
 
     /// The method of a jmethodID that is the address of a word; `None` for any other.

@@ -10,8 +10,9 @@
 //! Sources: `CompiledIC::set_to_monomorphic` and `CompiledStaticCall::set_to_compiled` in `code/compiledIC.cpp`,
 //! `SharedRuntime::resolve_sub_helper` in `runtime/sharedRuntime.cpp`, JDK 11 to 25.
 
-use super::walk::{Cursor, Doing, Emit, Walk};
+use super::walk::{Call, Cursor, Doing, Emit, Walk};
 use crate::arch::{CALL_BYTES, CallTarget, call_before};
+use crate::cache::CompiledPc;
 use crate::frame::{Frame, Method};
 use crate::hotspot::code_blob::BlobKind;
 use crate::hotspot::nmethod::Identity;
@@ -24,12 +25,39 @@ const SURELY_THE_SAME: u64 = 256;
 
 impl<M: Memory> Walk<'_, M> {
     /// Returns `caller` unless its call leads to another method than the one whose frame is `emit`.
-    pub(super) fn uncontradicted(&self, emit: &Emit, caller: Cursor) -> Result<Cursor, Stop> {
-        match self.outermost_method(emit) {
-            Some(callee) if caller.doing == Doing::CallingJava && self.calls_another(caller.pc, callee) => {
-                Err(Stop::BadFrame(caller.pc))
-            }
-            _ => Ok(caller),
+    pub(super) fn uncontradicted(&mut self, emit: &Emit, caller: Cursor) -> Result<Cursor, Stop> {
+        self.call = Call::default();
+        let pc = caller.pc;
+        if caller.doing != Doing::CallingJava
+            || pc == self.started.call_stub_return
+            || self.in_interpreter(pc)
+        {
+            return Ok(caller);
+        }
+        let method = self.outermost_method(emit);
+        let callee = method.map_or(0, |method| method.0);
+        let known = self.known_step(pc, callee);
+        if known.is_none() && method.is_some_and(|method| self.calls_another(pc, method)) {
+            return Err(Stop::BadFrame(pc));
+        }
+        self.call = Call { pc, callee, known };
+        Ok(caller)
+    }
+
+    /// The code at the return address `pc`, if a walk has stepped there from `callee` before and it is still the same code.
+    fn known_step(&mut self, pc: u64, callee: u64) -> Option<CompiledPc> {
+        let (layout, memory, before) = (&self.hotspot.layout.nmethod, self.memory, self.code);
+        self.cache.find_step(pc, callee, |blob| match before {
+            // A method that calls itself; its identity was read just before.
+            Some(code) if code.blob == blob => Some(code.identity),
+            _ => Identity::read(layout, memory, blob).ok(),
+        })
+    }
+
+    /// Notes the step to the frame at `cursor`, which is in the code of `entry`, for later walks.
+    pub(super) fn note_step(&mut self, cursor: Cursor, entry: &CompiledPc) {
+        if cursor.doing == Doing::CallingJava && cursor.pc == self.call.pc {
+            self.cache.insert_step(cursor.pc, self.call.callee, entry);
         }
     }
 
@@ -70,9 +98,6 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The target of a direct call in compiled code before the return address `pc`.
     fn known_target(&self, pc: u64) -> Option<u64> {
-        if pc == self.started.call_stub_return || self.in_interpreter(pc) {
-            return None;
-        }
         let mut code = [0; CALL_BYTES as usize];
         self.memory.read(pc.checked_sub(CALL_BYTES)?, &mut code).ok()?;
         match call_before(&code, pc)? {

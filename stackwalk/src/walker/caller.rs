@@ -20,7 +20,11 @@ impl<M: Memory> Walk<'_, M> {
         if self.in_interpreter(cursor.pc) {
             return self.step_interpreter(cursor);
         }
+        if let Some(entry) = self.call.known.filter(|_| self.call.pc == cursor.pc) {
+            return self.step_compiled(cursor, &entry);
+        }
         if let Some(entry) = self.remembered(cursor) {
+            self.note_step(cursor, &entry);
             return self.step_compiled(cursor, &entry);
         }
         match self.code_at(cursor.pc)? {
@@ -37,11 +41,16 @@ impl<M: Memory> Walk<'_, M> {
             BlobKind::Nmethod | BlobKind::NativeWrapper => {
                 let undone = self.undo_deoptimisation(cursor, blob)?;
                 let known = if undone == cursor { None } else { self.remembered(undone) };
+                let is_replaced = undone != cursor;
                 let cursor = undone;
                 let entry = match known {
                     Some(entry) => entry,
                     None => self.decode(cursor, blob)?,
                 };
+                // A return address that deoptimisation has replaced stands for any pc of the code.
+                if !is_replaced {
+                    self.note_step(cursor, &entry);
+                }
                 self.step_compiled(cursor, &entry)
             }
             BlobKind::ContinuationStubs => Ok(self.step_thaw(cursor, None)),

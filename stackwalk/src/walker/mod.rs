@@ -32,7 +32,7 @@ use crate::memory::{Memory, StackCopy};
 use crate::native::{NativeCode, NativeRegisters};
 use crate::stop::Stop;
 pub use position::Position;
-use walk::{Cursor, Emit, NativeOrigin, Scopes, Thawing, Walk};
+use walk::{Call, Cursor, Emit, NativeOrigin, Scopes, Step, Thawing, Walk};
 
 /// Walks stacks of one VM, one after the other.
 #[derive(Debug)]
@@ -41,19 +41,28 @@ pub struct Walker<'a, M> {
     memory: &'a M,
     cache: &'a mut ScopeCache,
     native: Option<&'a mut dyn NativeCode>,
+    /// True if native frames are followed only as far as the newest Java frame.
+    native_until_java: bool,
     limits: Limits,
 }
 
 impl<'a, M: Memory> Walker<'a, M> {
     /// A walker that reads VM structures from `memory` and caches them in `cache`.
     pub fn new(hotspot: &'a HotSpot, memory: &'a M, cache: &'a mut ScopeCache, limits: Limits) -> Self {
-        Self { hotspot, memory, cache, native: None, limits }
+        Self { hotspot, memory, cache, native: None, native_until_java: false, limits }
     }
 
     /// The same walker, which follows native frames as well.
     #[must_use]
     pub fn with_native(self, native: &'a mut dyn NativeCode) -> Self {
         Self { native: Some(native), ..self }
+    }
+
+    /// The same walker, which follows native frames only as far as the newest Java frame: code that Java calls as a leaf leaves
+    /// no anchor, so nothing else leads through it.
+    #[must_use]
+    pub fn with_native_until_java(self, native: &'a mut dyn NativeCode) -> Self {
+        Self { native: Some(native), native_until_java: true, ..self }
     }
 
     /// Frames of the captured thread, newest first; `stack` was copied from `capture.stack_low` on.
@@ -99,10 +108,12 @@ impl<'a, M: Memory> Walker<'a, M> {
             thawing: Thawing::new(frozen),
             capture: *capture,
             native: self.native.as_mut().map(|native| &mut **native as &mut dyn NativeCode),
+            native_until_java: self.native_until_java,
             registers: NativeRegisters::default(),
             origin: NativeOrigin::NoAnchor,
             has_met_entry: false,
             code: None,
+            call: Call::default(),
         });
         if let Some(walk) = &mut frames.walk {
             frames.next = walk.first();
@@ -137,37 +148,56 @@ impl<M: Memory> Frames<'_, M> {
         self.stop.unwrap_or(Stop::DepthLimit)
     }
 
+    #[inline]
     fn take_pending(&mut self) -> Option<Frame> {
         let walk = self.walk.as_ref()?;
-        match self.pending {
+        match &mut self.pending {
             Emit::Nothing => None,
+            Emit::Scopes(scopes) => {
+                let scope = walk.cache.scope(scopes.first)?;
+                let Scopes { level, place, count, is_moved, .. } = *scopes;
+                // Changed in place: this runs for each frame.
+                scopes.first += 1;
+                scopes.count = count.saturating_sub(1);
+                let inlined = count > 1;
+                if !inlined {
+                    self.pending = Emit::Nothing;
+                }
+                let (method, bci) = (scope.method, scope.bci);
+                Some(Frame::Compiled { method, bci, level, inlined, is_moved, place })
+            }
             Emit::One(frame) => {
+                let frame = *frame;
                 self.pending = Emit::Nothing;
                 Some(frame)
             }
             Emit::Two(first, second) => {
+                let (first, second) = (*first, *second);
                 self.pending = Emit::One(second);
                 Some(first)
             }
-            Emit::Scopes(scopes) => {
-                let scope = walk.cache.scope(scopes.first)?;
-                let inlined = scopes.count > 1;
-                self.pending = if inlined {
-                    Emit::Scopes(Scopes { first: scopes.first + 1, count: scopes.count - 1, ..scopes })
-                } else {
-                    Emit::Nothing
-                };
-                let Scopes { level, is_moved, place, .. } = scopes;
-                let (method, bci) = (scope.method, scope.bci);
-                Some(Frame::Compiled { method, bci, level, inlined, is_moved, place })
-            }
         }
+    }
+
+    /// Steps to the next physical frame.
+    fn step(&mut self) -> Result<(), Stop> {
+        let cursor = self.next?;
+        let walk = self.walk.as_mut().ok_or(Stop::NotStarted)?;
+        let Step { emit, next } = walk.step(cursor)?;
+        self.pending = emit;
+        walk.leave_native(&self.pending);
+        self.next = match next {
+            Ok(next) => walk.uncontradicted(&self.pending, next).and_then(|next| walk.advance(next)),
+            Err(stop) => Err(stop),
+        };
+        Ok(())
     }
 }
 
 impl<M: Memory> Iterator for Frames<'_, M> {
     type Item = Frame;
 
+    #[inline]
     fn next(&mut self) -> Option<Frame> {
         while self.stop.is_none() {
             let limit = self.produced >= self.max_frames;
@@ -179,18 +209,8 @@ impl<M: Memory> Iterator for Frames<'_, M> {
                 self.produced += 1;
                 return Some(frame);
             }
-            let step = self.next.and_then(|cursor| {
-                let walk = self.walk.as_mut().ok_or(Stop::NotStarted)?;
-                walk.step(cursor)
-            });
-            match (step, &mut self.walk) {
-                (Ok(step), Some(walk)) => {
-                    self.pending = step.emit;
-                    let next = step.next.and_then(|next| walk.uncontradicted(&step.emit, next));
-                    self.next = next.and_then(|next| walk.advance(next));
-                }
-                (Ok(_), None) => self.stop = Some(Stop::NotStarted),
-                (Err(stop), _) => self.stop = Some(stop),
+            if let Err(stop) = self.step() {
+                self.stop = Some(stop);
             }
         }
         None

@@ -24,6 +24,18 @@ impl<M: Memory> Walk<'_, M> {
         self.native.is_some() && !self.hotspot.is_code(self.capture.pc)
     }
 
+    /// Follows no more native frames behind a Java frame, if they were wanted only as far as that.
+    pub(super) fn leave_native(&mut self, emit: &Emit) {
+        let is_java = match emit {
+            Emit::Nothing => false,
+            Emit::Scopes(_) => true,
+            Emit::One(frame) | Emit::Two(_, frame) => frame.method().is_some(),
+        };
+        if is_java && self.native_until_java {
+            self.native = None;
+        }
+    }
+
     /// Begins a run of native frames at the interrupted instruction.
     pub(super) fn first_native(&mut self, origin: NativeOrigin) -> Result<Cursor, Stop> {
         self.begin_native(NativeRegisters::of(&self.capture), origin)

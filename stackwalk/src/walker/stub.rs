@@ -7,8 +7,8 @@ use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     ADAPTER_SAVE_REACH, Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, FRAME_RECORD_BYTES,
     MAX_PUSHED_WORDS, RESERVATION_REACH, RETURNS_BY_REGISTER, Unwind, entry_barrier_callers, entry_frame,
-    has_saved_sender_sp, keeps_entry_sp, patching_adapter, reserved_words, stub_exit, stub_states,
-    words_below,
+    has_saved_sender_sp, keeps_entry_sp, linker_pops_argument, patching_adapter, reserved_words, stub_exit,
+    stub_states, words_below,
 };
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -44,6 +44,11 @@ impl<M: Memory> Walk<'_, M> {
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
         if let Some(source) = self.entered_by_jump_from(cursor, blob) {
             return Some(source);
+        }
+        if linker_pops_argument(around.before, around.after)
+            && let Some(next) = self.caller_of_linker(cursor, blob)
+        {
+            return Some(next);
         }
         // The next instruction may be the return; the rules below would look where the frame was.
         let exit = stub_exit(around.after);
@@ -215,6 +220,23 @@ impl<M: Memory> Walk<'_, M> {
         if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
             return None;
         }
+        let next = Cursor { pc, sp, fp: cursor.fp, doing: Doing::CallingJava };
+        if !self.is_caller(&next) {
+            return None;
+        }
+        self.caller_may_keep_sp = true;
+        Some(next)
+    }
+    /// The caller of a method handle linker that has popped the return address, and perhaps an argument of the call.
+    fn caller_of_linker(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let registers = &self.capture.registers;
+        let (pc, sender_sp) =
+            (registers.popped_return_address(), registers.sender_sp(self.hotspot.jdk_major()));
+        if blob.kind != BlobKind::Leaf {
+            return None;
+        }
+        // The interpreter's sp is that of its newest argument, and compiled code's lies above what an adapter has pushed.
+        let sp = if self.on_stack(sender_sp, cursor.sp) { sender_sp } else { cursor.sp };
         let next = Cursor { pc, sp, fp: cursor.fp, doing: Doing::CallingJava };
         if !self.is_caller(&next) {
             return None;

@@ -1,7 +1,7 @@
 //! State of one walk, and the steps it takes.
 
 use crate::arch::{FrameRegisters, RETURN_ADDRESS_BYTES, RETURNS_BY_REGISTER};
-use crate::cache::ScopeCache;
+use crate::cache::{CompiledPc, ScopeCache};
 use crate::capture::Capture;
 use crate::frame::{CompileLevel, Frame, Pc, Place};
 use crate::frozen::Frozen;
@@ -157,6 +157,8 @@ pub(super) struct Walk<'w, M> {
     pub(super) thawing: Thawing<'w>,
     pub(super) capture: Capture,
     pub(super) native: Option<&'w mut dyn NativeCode>,
+    /// True if native frames are followed only as far as the newest Java frame.
+    pub(super) native_until_java: bool,
     /// Registers of the native frame the cursor is at.
     pub(super) registers: NativeRegisters,
     /// Origin of the present run of native frames.
@@ -165,6 +167,19 @@ pub(super) struct Walk<'w, M> {
     pub(super) has_met_entry: bool,
     /// The code of the last step, if it is compiled.
     pub(super) code: Option<Compilation>,
+    /// The last call that was compared with the frame it led to.
+    pub(super) call: Call,
+}
+
+/// A call of Java code that was compared with the frame that it led to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Call {
+    /// Its return address, 0 for none.
+    pub(super) pc: u64,
+    /// The method of the frame, 0 if it was not compared.
+    pub(super) callee: u64,
+    /// The code that calls, if a walk has stepped there from this method before.
+    pub(super) known: Option<CompiledPc>,
 }
 
 impl<M: Memory> Walk<'_, M> {

@@ -1,3 +1,7 @@
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+
 /**
  * Compiled code calls interpreted code, which calls compiled code; requires that middle is excluded from compilation.
  */
@@ -29,6 +33,16 @@ public class Crossings {
         }
     }
 
+    static void link(MethodHandle handle) {
+        try {
+            while (true) {
+                sink = (long) handle.invokeExact(sink);
+            }
+        } catch (Throwable thrown) {
+            throw new AssertionError(thrown);
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         for (int i = 0; i < 200_000; i++) {
             sink = outer(sink);
@@ -36,6 +50,11 @@ public class Crossings {
         Thread busy = new Thread(Crossings::cross, "busy-crossing");
         busy.setDaemon(true);
         busy.start();
+        MethodType type = MethodType.methodType(long.class, long.class);
+        MethodHandle handle = MethodHandles.lookup().findStatic(Crossings.class, "inner", type);
+        Thread linking = new Thread(() -> link(handle), "busy-linking");
+        linking.setDaemon(true);
+        linking.start();
         System.out.println("ready");
         System.out.flush();
         System.in.read();

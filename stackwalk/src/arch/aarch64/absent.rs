@@ -20,6 +20,11 @@ pub(crate) fn keeps_length(_code: &[u8], _pc: usize) -> bool {
     false
 }
 
+/// Returns whether a method handle linker has taken the return address off the stack: it is in a register all the time.
+pub(crate) fn linker_pops_argument(_before: &[u8], _after: &[u8]) -> bool {
+    false
+}
+
 /// Words from sp on that the code of `before` has reserved and not released.
 pub(crate) fn reserved_words(_before: &[u8]) -> u64 {
     0

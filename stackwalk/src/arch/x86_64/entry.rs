@@ -5,10 +5,12 @@
 //!             ...   add rsp, n   [vzeroupper]   pop rbp   ret   and blocks that store the result and jump back
 //! adapter:    pop rax   mov r13, rsp   sub rsp, n   ...   jmp rcx          JDK 11, 17: compiled to interpreted
 //!             lea r13, [rsp + 8]   pop rax   sub rsp, n   ...   jmp rcx    later
+//! linker:     pop rax   pop rbx   push rax   ...   jmp [rbx + n]           of method handles, called by the interpreter
 //! ```
 //!
 //! Sources: `generate_call_stub` in `cpu/x86/stubGenerator_x86_64.cpp`, `gen_c2i_adapter` in
-//! `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
+//! `cpu/x86/sharedRuntime_x86_64.cpp`, `generate_method_handle_interpreter_entry` in `cpu/x86/methodHandles_x86.cpp`, JDK 11 to
+//! 25.
 
 use super::registers::PreservedRegisters;
 use crate::arch::rules::Unwind;
@@ -61,6 +63,11 @@ pub(crate) fn has_saved_sender_sp(before: &[u8]) -> bool {
         .max(last_of(before, &[0x4c, 0x8d, 0x6c, 0x24, 0x08, 0x58]));
     let jump = last_of(before, &[0xff, 0xe1]);
     set.is_some() && jump < set
+}
+
+/// Returns whether a method handle linker holds the return address in rax while it takes its last argument off the stack.
+pub(crate) fn linker_pops_argument(before: &[u8], after: &[u8]) -> bool {
+    matches!((before, after), ([.., 0x58], [0x5b, 0x50, ..]) | ([.., 0x58, 0x5b], [0x50, ..]))
 }
 
 /// Bytes before the pc of an adapter that [`keeps_entry_sp`] looks at: twice the code that saves and restores registers.
