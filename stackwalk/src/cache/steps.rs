@@ -61,6 +61,8 @@ impl Steps {
             kind: *KINDS.get((place >> 56) as usize)?,
             first: place as u32,
             count,
+            // A return address of a call has scopes of its own.
+            is_moved: false,
         };
         let scopes = (usize::from(count) <= SCOPES).then_some(position + FIRST_SCOPE);
         Some(Step { code, scopes })
@@ -68,10 +70,9 @@ impl Steps {
 
     /// Notes a step, with the scopes if they fit a line.
     pub(super) fn insert(&mut self, pc: u64, callee: u64, code: &CompiledPc, scopes: [u64; SCOPES]) {
-        let Some(line) = self.position(pc, callee).and_then(|position| self.0.line_mut(position)) else {
-            return;
-        };
-        let CompiledPc { blob, identity, frame_bytes, level, kind, first, count } = *code;
+        let CompiledPc { blob, identity, frame_bytes, level, kind, first, count, is_moved } = *code;
+        let line = self.position(pc, callee).and_then(|position| self.0.line_mut(position));
+        let Some(line) = line.filter(|_| !is_moved) else { return };
         let sizes = u64::from(identity.compile_id) | u64::from(frame_bytes) << 32;
         let place = u64::from(first) | u64::from(count) << 32 | u64::from(level) << 48 | (kind as u64) << 56;
         *line = [pc, callee, blob, identity.method, sizes, place, scopes[0], scopes[1]];
