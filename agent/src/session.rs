@@ -217,13 +217,10 @@ impl Session {
         if shared.descriptors.is_some() {
             io_signal::install().map_err(StartError::Signal)?;
         }
-        let registry = Arc::new(Registry::new(
-            shared,
-            rings,
-            (signal, options.threads.clone()),
-            tuning.clock.of_threads(),
-            aim,
-        ));
+        let registry =
+            Registry::new(shared, rings, (signal, options.threads.clone()), tuning.clock.of_threads(), aim)
+                .with_share(tuning.wall_share_ns());
+        let registry = Arc::new(registry);
         let process_cpu_before_ns = if is_attached {
             registry.exclude_time_until_now();
             process_cpu_nanos()

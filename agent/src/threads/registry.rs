@@ -39,6 +39,8 @@ pub struct Registry {
     pub(super) choice: ThreadChoice,
     /// What is measured of them.
     pub(super) clock: ThreadClock,
+    /// Part of the period that each thread adds, in nanoseconds.
+    share_ns: u64,
     pub(super) table: Mutex<Table>,
 }
 
@@ -53,7 +55,23 @@ impl Registry {
         aim: Aim,
     ) -> Self {
         let table = Mutex::new(Table { rings, aim, is_registering: true, ..Table::default() });
-        Self { shared, signal, choice, clock, table }
+        Self { shared, signal, choice, clock, share_ns: 0, table }
+    }
+
+    /// Lets the period grow by so many nanoseconds with each thread, at once; the sampler thread corrects it.
+    pub fn with_share(mut self, share_ns: u64) -> Self {
+        self.share_ns = share_ns;
+        self
+    }
+
+    /// Gives new timers twice the period that so many threads need, if they need a longer one. A program may start a thousand
+    /// threads before the sampler thread looks, and with the period of a few their signals would leave it no processor.
+    fn lengthen(&self, table: &mut Table) {
+        let needed_ns = self.share_ns.saturating_mul(table.by_tid.len() as u64);
+        let period_ns = needed_ns.saturating_mul(2);
+        if needed_ns > table.aim.period_ns && table.periods.aim(&self.shared.periods, period_ns) {
+            table.aim = Aim { interval_ns: period_ns, tick_ns: period_ns, period_ns };
+        }
     }
 
     /// Excludes one of the agent's own threads from the profile.
@@ -206,6 +224,7 @@ impl Registry {
         if let Some(java) = java {
             announce(slot, java);
         }
+        self.lengthen(table);
         let period = table.periods.target();
         let Beginning { carried_ns, left_ns, uncounted, seed, late_ns } = {
             let aim = table.aim;

@@ -35,11 +35,18 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// Returns the part of the period that each thread adds on the wall clock, in nanoseconds; 0 on another clock.
+    pub fn wall_share_ns(&self) -> u64 {
+        match self.clock {
+            Clock::Wall { .. } => period_of_rate(self.rate.unwrap_or(WALL_RATE), 1).unwrap_or(0),
+            Clock::Ticks | Clock::Events { .. } => 0,
+        }
+    }
+
     /// Returns the period of `threads` threads on the wall clock, in nanoseconds: not below the interval, and long enough for
     /// the rate of all threads together.
     pub fn wall_period_ns(&self, threads: u64) -> u64 {
-        let shared_ns = period_of_rate(self.rate.unwrap_or(WALL_RATE), threads).unwrap_or(0);
-        shared_ns.max(self.interval_ns).min(*RATE_RANGE.end())
+        self.wall_share_ns().saturating_mul(threads).max(self.interval_ns).min(*RATE_RANGE.end())
     }
 }
 
