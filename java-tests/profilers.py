@@ -71,12 +71,14 @@ class Nothing:
 class Tickwalk(Nothing):
     name, threads = "tickwalk", ("tickwalk",)
 
-    def __init__(self, interval):
+    def __init__(self, interval, *options):
+        """`options` are further options of the agent, as NAME=VALUE."""
         super().__init__(interval)
-        self.library = binary("libtickwalk.so")
+        self.library, self.more = binary("libtickwalk.so"), options
 
     def options(self, folder):
-        return [f"-agentpath:{self.library}=interval={self.interval},file={folder}/out.tickwalk"]
+        own = [f"interval={self.interval}", *self.more, f"file={folder}/out.tickwalk"]
+        return [f"-agentpath:{self.library}={','.join(own)}"]
 
     def report(self, folder, output):
         start, statistics = recordings.statistics(folder / "out.tickwalk")

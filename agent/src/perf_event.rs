@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, c_long, c_ulong};
 
-use crate::signal::descriptors::Descriptors;
+use crate::signal::descriptors::{Descriptors, SET_PERIOD};
 use crate::signal::grid::Key;
 
 /// Events that exist. Relaxed: a count.
@@ -58,7 +58,6 @@ const CLOSE_ON_EXEC: c_ulong = 8;
 /// Requests of ioctl(2).
 const DISABLE: u64 = 0x2401;
 const REFRESH: u64 = 0x2402;
-const SET_PERIOD: u64 = 0x4008_2404;
 /// Commands of fcntl(2).
 const SET_SIGNAL: c_int = 10;
 const SET_OWNER: c_int = 15;

@@ -57,10 +57,12 @@ impl Sums {
     }
 }
 
-/// Runs `write` on a small and a realistic session and compares what `read` sees with the session.
+/// Runs `write` on a small and a realistic session, and on one that was recorded before messages had ids of stacks and counts
+/// of biased samples, and compares what `read` sees with the session.
 fn check(write: impl Fn(&ProcessProfile, &mut Vec<u8>), read: impl Fn(&[u8]) -> Sums) {
-    for mut stream in [small(), realistic::shop(true)] {
-        let profile = stream.profile();
+    let profiles = [small().profile(), realistic::shop(true).profile(), recorded::profile(recorded::EARLIER)];
+    for profile in profiles {
+        assert!(!profile.samples().is_empty());
         let mut bytes = Vec::new();
         write(&profile, &mut bytes);
         assert_eq!(read(&bytes), Sums::of(&profile));
@@ -272,13 +274,7 @@ fn the_sample_type_of_otlp_does_not_depend_on_the_interval() {
 #[test]
 fn otlp_has_what_the_specification_requires() {
     for name in ["h2-25", "planted-17", "planted-25", "lossy-21", "steady-25"] {
-        let mut messages = recorded::recorded(name).into_iter();
-        let Some(Body::Hello(hello)) = messages.next().and_then(|message| message.body) else {
-            panic!("hello comes first")
-        };
-        let mut recording = Recording::new(hello);
-        messages.for_each(|message| recording.add(message));
-        let profile = ProcessProfile::whole(&recording).expect("one process");
+        let profile = recorded::profile(name);
         let request = otlp::request(&profile, profile.start_ns(), profile.duration_ns());
         check_otlp(&request);
         let account = account_of(&request);
@@ -690,12 +686,12 @@ fn most_frequent(bytes: &[u8]) -> u64 {
 
 #[test]
 fn jfr_has_an_event_for_each_sample() {
-    let mut stream = realistic::shop(true);
-    let profile = stream.profile();
-    let mut bytes = Vec::new();
-    jfr::write(&profile, Options::default(), &mut bytes).expect("memory");
-    assert_eq!(chunks(&bytes).len(), 1);
-    assert_eq!(most_frequent(&bytes), profile.total().samples);
+    for profile in [realistic::shop(true).profile(), recorded::profile(recorded::EARLIER)] {
+        let mut bytes = Vec::new();
+        jfr::write(&profile, Options::default(), &mut bytes).expect("memory");
+        assert_eq!(chunks(&bytes).len(), 1);
+        assert_eq!(most_frequent(&bytes), profile.total().samples);
+    }
 }
 
 #[test]

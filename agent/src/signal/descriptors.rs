@@ -26,8 +26,8 @@ pub const EXPIRED: c_int = 1;
 /// Code of the signal of an event that has stopped itself, as each does at its first expiration.
 pub const STOPPED: c_int = 6;
 
-/// Sets the period of an event, and begins a new one.
-const SET_PERIOD: u64 = 0x4008_2404;
+/// Request of ioctl(2) that sets the period of an event, and begins a new one (PERF_EVENT_IOC_PERIOD).
+pub const SET_PERIOD: u64 = 0x4008_2404;
 /// Lets an event run.
 const ENABLE: u64 = 0x2400;
 

@@ -8,7 +8,8 @@
 use std::path::Path;
 
 use collector::store::{Store, StoreError};
-use profile::recording::RecordingReader;
+use profile::process::ProcessProfile;
+use profile::recording::{Recording, RecordingReader};
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, FrameKind, ThreadKind};
@@ -29,6 +30,22 @@ pub fn recorded(name: &str) -> Vec<AgentMessage> {
     let messages: Vec<AgentMessage> = reader.collect();
     assert!(messages.len() > 5, "{name} is cut");
     messages
+}
+
+/// A recording of an earlier version of the agent, without ids of stacks and without a count of biased samples.
+#[allow(dead_code, reason = "each test binary uses its part")]
+pub const EARLIER: &str = "planted-17";
+
+/// The profile of a recording.
+#[allow(dead_code, reason = "each test binary uses its part")]
+pub fn profile(name: &str) -> ProcessProfile {
+    let mut messages = recorded(name).into_iter();
+    let Some(Body::Hello(hello)) = messages.next().and_then(|message| message.body) else {
+        panic!("hello comes first")
+    };
+    let mut recording = Recording::new(hello);
+    messages.for_each(|message| recording.add(message));
+    ProcessProfile::whole(&recording).expect("one process")
 }
 
 /// Puts a session into a store as if it had begun at `start_ns`, a time of the day.
