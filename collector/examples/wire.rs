@@ -2,7 +2,7 @@
 //! `cargo run --release -p collector --example wire -- FILE.tickwalk [WINDOW_SECONDS=10]`.
 //!
 //! A recording is the agent's half of the connection, byte by byte. The windows show when the steady state begins: the
-//! columns are of the second half of the recording. Acknowledgements, the other half, are counted as one for each
+//! columns are of the whole recording and of its second half. Acknowledgements, the other half, are counted as one for each
 //! message, which is more than a collector sends.
 
 use std::collections::BTreeMap;
@@ -140,15 +140,21 @@ fn main() {
             window.a_sample(window.whole()),
         );
     }
-    let mut half = Bytes::default();
-    for window in windows.iter().skip(windows.len() / 2) {
-        half.samples += window.samples;
-        window.by_kind.iter().for_each(|(kind, bytes)| half.add(kind, *bytes));
-        window.by_column.iter().for_each(|(name, bytes)| *half.by_column.entry(name).or_default() += bytes);
+    print("whole recording", &windows);
+    print("second half", &windows[windows.len() / 2..]);
+}
+
+/// Prints the bytes of these windows by column and by kind of message.
+fn print(title: &str, windows: &[Bytes]) {
+    let mut sum = Bytes::default();
+    for window in windows {
+        sum.samples += window.samples;
+        window.by_kind.iter().for_each(|(kind, bytes)| sum.add(kind, *bytes));
+        window.by_column.iter().for_each(|(name, bytes)| *sum.by_column.entry(name).or_default() += bytes);
     }
-    println!("\nsecond half: {} samples", half.samples);
-    for (name, bytes) in half.by_column.iter().chain(&half.by_kind) {
-        println!("{name:24} {bytes:10}  {:6.2} a sample", half.a_sample(*bytes));
+    println!("\n{title}: {} samples", sum.samples);
+    for (name, bytes) in sum.by_column.iter().chain(&sum.by_kind) {
+        println!("{name:24} {bytes:10}  {:6.2} a sample", sum.a_sample(*bytes));
     }
-    println!("{:24} {:10}  {:6.2} a sample", "all", half.whole(), half.a_sample(half.whole()));
+    println!("{:24} {:10}  {:6.2} a sample", "all", sum.whole(), sum.a_sample(sum.whole()));
 }
