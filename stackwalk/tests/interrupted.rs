@@ -131,6 +131,10 @@ fn is_moved(process: &Process, pc: u64, frames: [(usize, u64); 2]) -> bool {
 #[test]
 fn frames_of_a_later_point_are_marked() {
     for_each_place(|process, place| {
+        // Each of the twelve walks at a place needs an empty cache; a quarter of the places has every kind.
+        if place.1 % 4 != 0 {
+            return;
+        }
         let (pc, entry) = (process.pc(place), process.code(place.0));
         // Fewer oop maps than entries: some entries end ranges. As many: all are safepoints.
         for (maps, is_next_safepoint) in [(0, false), (PCS as u32 - 1, false), (PCS as u32, true)] {
