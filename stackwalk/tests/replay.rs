@@ -8,6 +8,8 @@ mod fixture;
 #[path = "support/walks.rs"]
 mod walks;
 
+use std::path::Path;
+
 use fixture::Fixture;
 use stackwalk::{Capture, HotSpot, ScopeCache, Stop};
 
@@ -36,13 +38,82 @@ fn check_with(fixture: &Fixture, hotspot: &HotSpot, cache: &mut ScopeCache, majo
     assert!(cache.stats().pc_stale == 0);
 }
 
+/// Loads a recording and repeats its walks.
+fn checked(file: &Path) -> Fixture {
+    let major = file.parent().and_then(|folder| folder.file_name()).expect("a folder").to_string_lossy();
+    let fixture = Fixture::load(file);
+    check(&fixture, &major);
+    fixture
+}
+
 #[test]
 fn walks_equal_the_recorded_ones() {
     let files = fixture::all();
     assert_eq!(files.len(), if fixture::CPU == "x86_64" { 7 } else { 4 }, "one for each JDK");
+    files.iter().for_each(|file| drop(checked(file)));
+}
+
+/// The program `Panama`, at quiet points: Java calls C, which calls `callback` through an upcall stub, at most three times on one stack.
+#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
+#[test]
+fn upcall_stubs_lead_to_the_java_code_below_the_native_one() {
+    let files = fixture::named("upcalls.bin");
+    assert_eq!(files.len(), 2, "JDK 21 and 25");
     for file in files {
-        let major = file.parent().and_then(|folder| folder.file_name()).expect("a folder").to_string_lossy();
-        check(&Fixture::load(&file), &major);
+        let fixture = checked(&file);
+        for thread in &fixture.threads {
+            let lines: Vec<&str> = thread.expected.lines().collect();
+            let is_upcall = |line: &str| line.starts_with("stub") && line.to_lowercase().contains("upcall");
+            let upcalls: Vec<usize> = (0..lines.len()).filter(|&at| is_upcall(lines[at])).collect();
+            let own = |lines: &[&str]| -> Vec<String> {
+                let methods = lines.iter().filter_map(|line| line.split_once(" Panama."));
+                methods.map(|(_, name)| name.split(':').next().expect("a name").to_owned()).collect()
+            };
+            for &at in &upcalls {
+                let what = format!("{} {}: {}", file.display(), thread.name, thread.expected);
+                // The stub calls `callback`, unless it has just been entered, or is about to return.
+                let (newer, older) = (own(&lines[..at]), own(&lines[at + 1..]));
+                assert!(newer.last().is_none_or(|name| name == "callback"), "{what}");
+                // A thread that C has started has no older frame.
+                assert!(older.first().is_none_or(|name| name == "call"), "{what}");
+                assert!(older.is_empty() || older.last().is_some_and(|name| name == "main"), "{what}");
+            }
+            assert!((1..=3).contains(&upcalls.len()), "{}: {}", thread.name, thread.expected);
+        }
+        assert!(!fixture.threads.is_empty(), "{}", file.display());
+    }
+}
+
+/// The program `VirtualThreads`: 30 calls of `descend`, of which all but the newest are frozen in the heap after a yield. The
+/// recordings of x86-64 are in `frozen.rs`.
+#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
+#[test]
+fn frozen_frames_are_walked_to_the_entry_of_the_continuation() {
+    let files = fixture::named("frozen.bin");
+    assert_eq!(files.len(), 2, "JDK 21 and 25");
+    for file in files {
+        let fixture = checked(&file);
+        let mut whole = 0;
+        for thread in &fixture.threads {
+            let what = format!("{} {}: {}", file.display(), thread.name, thread.expected);
+            assert!(!thread.frozen.chunks.is_empty(), "{what}");
+            let calls =
+                thread.expected.lines().filter(|line| line.contains(" VirtualThreads.descend:")).count();
+            // Calls return one after the other.
+            assert!(
+                calls <= 30 && thread.expected.ends_with("Continuation.enter:?\nend_of_continuation\n"),
+                "{what}"
+            );
+            let burns = thread.expected.contains(" VirtualThreads.burn:");
+            assert!(!burns || calls == 30, "{what}");
+            whole += usize::from(burns);
+            let hotspot = fixture.hotspot();
+            let mut cache = Box::new(ScopeCache::new());
+            let (frames, stop) = walks::walk(&hotspot, &fixture, &mut cache, &thread.capture, &thread.stack);
+            assert_eq!(stop, Stop::ContinuationBarrier, "without the frozen frames: {what}");
+            assert!(frames.len() < thread.expected.lines().count(), "{what}");
+        }
+        assert!(whole >= 4, "{}: {whole} stacks with all calls", file.display());
     }
 }
 

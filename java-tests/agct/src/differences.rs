@@ -88,7 +88,8 @@ pub fn resolved(memory: &LiveMemory, trace: impl Iterator<Item = (u64, i32)>) ->
     trace.map(place).collect()
 }
 
-/// Compares one sample; `count` is the number of frames, or the reason of a failure. Returns whether the methods are the same.
+/// Compares one sample; `count` is the number of frames, or the reason of a failure. Returns whether the methods are the same,
+/// or the same down to the frozen frames.
 pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop) -> bool {
     let Some((hotspot, memory)) = VM.get() else { return false };
     let theirs = resolved(memory, trace.iter().copied());
@@ -124,7 +125,28 @@ pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[
     if examples.len() < EXAMPLES {
         examples.push(text());
     }
-    same && count > 0
+    count > 0 && (same || same_down_to_frozen(hotspot, memory, &theirs, snapshot, frames))
+}
+
+/// Returns whether our list goes into frozen frames, and theirs has the same methods newer than these and leaves them out.
+///
+/// Source: HotSpot `runtime/frame.inline.hpp` (`frame::sender`), JDK 21 and 25: without `WalkContinuation` the frame that
+/// follows a return barrier is `Continuation.enterSpecial`.
+fn same_down_to_frozen(
+    hotspot: &HotSpot,
+    memory: &LiveMemory,
+    theirs: &[Place],
+    snapshot: &Snapshot,
+    frames: &[Frame],
+) -> bool {
+    let capture = &snapshot.head.capture;
+    let on_stack = |frame: &&Frame| (capture.stack_low..capture.stack_high).contains(&frame.place().sp);
+    let newest: Vec<Frame> = frames.iter().take_while(on_stack).copied().collect();
+    let ours = places(&newest);
+    let Some((their_newest, [(next, _), ..])) = theirs.split_at_checked(ours.len()) else { return false };
+    let same = ours.iter().zip(their_newest).all(|((our, _), (their, _))| our == their);
+    let next = hotspot.method(memory, Method(*next)).map(|names| symbol(hotspot, memory, names.name));
+    newest.len() < frames.len() && same && next.is_ok_and(|name| name == "enterSpecial")
 }
 
 /// Makes the case of a sample for the judge.

@@ -27,6 +27,8 @@ use fixture::{Fixture, FrozenCopy, Overlaid, Recorder, Thread};
 
 /// Names the file.
 const VARIABLE: &str = "TICKWALK_RECORD_STACKS";
+/// If set, only stacks whose description has this text are kept: `upcall` or `frozen`.
+const ONLY_VARIABLE: &str = "TICKWALK_RECORD_ONLY";
 /// Most stacks in a file.
 const STACKS: usize = 24;
 /// Stacks whose newest frame is of the same kind.
@@ -38,6 +40,7 @@ type Memory = Overlaid<'static, LiveMemory>;
 
 struct Recording {
     path: PathBuf,
+    only: String,
     hotspot: HotSpot,
     fixture: &'static Fixture,
     recorder: Recorder<'static, Memory>,
@@ -61,10 +64,15 @@ pub fn start(memory: &'static LiveMemory) {
     if hotspot.start(&recorder).is_err() {
         return print("recording: the VM has not started");
     }
-    let path = path.into();
-    let recording =
-        Recording { path, hotspot, fixture, recorder, threads: Vec::new(), alike: HashMap::new() };
-    *RECORDING.lock() = Some(recording);
+    *RECORDING.lock() = Some(Recording {
+        path: path.into(),
+        only: std::env::var(ONLY_VARIABLE).unwrap_or_default(),
+        hotspot,
+        fixture,
+        recorder,
+        threads: Vec::new(),
+        alike: HashMap::new(),
+    });
 }
 
 /// Returns the address of a symbol that libjvm exports.
@@ -107,11 +115,12 @@ fn keep(origin: &str, capture: &Capture, stack: &[u8], frozen: FrozenCopy) {
     let newest = expected.lines().next().unwrap_or("");
     // Names of stubs are few.
     let newest = if newest.starts_with("stub") { newest } else { newest.split(' ').next().unwrap_or("") };
-    let called = if expected.to_lowercase().contains("upcall") { ", upcall" } else { "" };
+    let is_upcall = |line: &str| line.starts_with("stub") && line.to_lowercase().contains("upcall");
+    let called = if expected.lines().any(is_upcall) { ", upcall" } else { "" };
     let thawed = if frozen.chunks.is_empty() { "" } else { ", frozen" };
     let kind = format!("{origin} {newest}{called}{thawed}");
     let count = recording.alike.get(&kind).copied().unwrap_or(0);
-    if count >= ALIKE || !stop.is_complete() {
+    if count >= ALIKE || !stop.is_complete() || !kind.contains(&recording.only) {
         return;
     }
     let mut cache = Box::new(ScopeCache::new());

@@ -131,6 +131,12 @@ pub fn all() -> Vec<PathBuf> {
     folders().into_iter().map(|folder| folder.join("stacks.bin")).collect()
 }
 
+/// Returns the recordings of this name, of each JDK that has one.
+pub fn named(name: &str) -> Vec<PathBuf> {
+    let files = folders().into_iter().map(|folder| folder.join(name));
+    files.filter(|file| file.exists()).collect()
+}
+
 /// Returns the recorded virtual threads with frames in the heap, of each JDK that has them.
 pub fn frozen() -> Vec<PathBuf> {
     let names = ["frozen-compiled.bin", "frozen-mixed.bin"];
