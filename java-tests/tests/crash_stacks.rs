@@ -91,7 +91,7 @@ on_every_jdk! { concurrent;
     fn a_signal_and_cpu_time(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let [end_file, file] = ["end", "stacks"].map(|name| folder.path().join(name));
-        let options = format!("start=no,dumpsignal=SIGQUIT,dumpcpu=10%/1s,dumpfile={}", file.display());
+        let options = format!("start=no,dumpsignal=SIGQUIT,dumpcpu=1%/1s,dumpfile={}", file.display());
         let program = Workload::new("Burner").argument(0).argument(end_file.display());
         let mut has_asked = false;
         let is_whole = |dump: &String| dump.contains(" whole stacks, ");
