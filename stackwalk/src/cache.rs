@@ -12,6 +12,7 @@
 //! is inserted.
 
 mod codes;
+mod compiled_pc;
 mod index;
 mod lines;
 mod ring;
@@ -29,6 +30,7 @@ use crate::limits::MAX_INLINE_DEPTH;
 
 pub(crate) use codes::Code;
 use codes::{CODE_SLOTS, CODES, Codes};
+pub(crate) use compiled_pc::{CompiledKind, CompiledPc};
 use index::{Index, hash};
 use lines::{LINE, Lines};
 use ring::{Cell, Reclaimed, Ring};
@@ -52,32 +54,6 @@ const BYTECODE_WAYS: usize = LINE / 2;
 const LIVE_STEPS: usize = 8192;
 /// Positions of scopes that lie in the table of steps have this bit.
 const IN_STEPS: u32 = 1 << 31;
-
-/// Kind of the frame at a pc in compiled code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CompiledKind {
-    Java,
-    Native,
-    /// Native wrapper at the bottom of a mounted virtual thread.
-    ContinuationEntry,
-    /// Native wrapper through which a virtual thread unmounts.
-    ContinuationYield,
-}
-
-/// Decoded compiled code at one pc.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CompiledPc {
-    pub(crate) blob: u64,
-    pub(crate) identity: Identity,
-    pub(crate) frame_bytes: u32,
-    pub(crate) level: u8,
-    pub(crate) kind: CompiledKind,
-    /// Position of the scopes, innermost first.
-    pub(crate) first: u32,
-    pub(crate) count: u16,
-    /// True if they are those of a later instruction.
-    pub(crate) is_moved: bool,
-}
 
 /// Counts of cache hits and misses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -9,7 +9,7 @@
 
 use alloc::vec::Vec;
 
-use super::CompiledKind;
+use super::compiled_pc::CompiledKind;
 use super::index::{Index, hash};
 use crate::hotspot::nmethod::Identity;
 

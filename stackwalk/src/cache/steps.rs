@@ -8,8 +8,9 @@
 //! Invariants: a line is used only if the code has the same identity as when the line was made. A pair that is here was not
 //! contradicted by the call (`walker::called`), which may lead elsewhere by now.
 
+use super::compiled_pc::{CompiledKind, CompiledPc};
+use super::index::hash;
 use super::lines::Lines;
-use super::{CompiledKind, CompiledPc, hash};
 use crate::hotspot::nmethod::Identity;
 
 /// Scopes that fit a line.
@@ -23,7 +24,7 @@ pub(super) struct Steps(Lines);
 
 /// A line that was found.
 pub(super) struct Step {
-    /// What it holds; the position of the scopes is one of [`super::ScopeCache`]'s if they do not fit the line.
+    /// What it holds; the position of the scopes is one of [`ScopeCache`](super::ScopeCache)'s if they do not fit the line.
     pub(super) code: CompiledPc,
     /// The place of the scopes, if they fit the line.
     pub(super) scopes: Option<usize>,
