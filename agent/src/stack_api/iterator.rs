@@ -207,29 +207,62 @@ unsafe fn run(start: Start<'_>, entry: u64, options: i32, body: impl FnOnce(&mut
     let Some(api) = api() else { return NO_THREAD };
     let _errno = KeptErrno::new();
     // SAFETY: by the caller's promise.
+    match unsafe { open(api, start, entry, options) } {
+        Ok(opened) => opened.run(options, body),
+        Err(code) => code,
+    }
+}
+
+/// A walk that was opened.
+struct Opened {
+    kind: i32,
+    has_stack: bool,
+    walk: LiveWalk,
+}
+
+/// Opens a walk. A function of its own, because the subject is large for a signal stack and is not needed while frames are
+/// walked.
+///
+/// # Safety
+/// As [`Subject::of`].
+#[inline(never)]
+unsafe fn open(api: &'static Api, start: Start<'_>, entry: u64, options: i32) -> Result<Opened, i32> {
+    // SAFETY: by the caller's promise.
     let subject = unsafe { Subject::of(api, start, entry) };
-    run_on(api, &subject, options, body)
+    Opened::on(api, &subject, options)
 }
 
 /// As [`run`], on a stack that was found.
 fn run_on(api: &'static Api, subject: &Subject, options: i32, body: impl FnOnce(&mut ApiIterator)) -> i32 {
-    let kind = match kind_of(api, subject, options) {
-        Ok(kind) => kind,
-        Err(code) => return code,
-    };
-    let has_stack = !subject.stack.is_empty();
-    let wanted = options & INCLUDE_NON_JAVA_FRAMES != 0;
-    let Some(walk) = LiveWalk::new(api, subject, wanted) else { return BUSY };
-    let mut iterator = ApiIterator::new(walk, options);
-    match iterator.peek() {
-        Ok(_) => {}
-        Err(_) if !has_stack => return UNKNOWN_STACK,
-        Err(_) if kind == NON_JAVA_TRACE => return NO_FRAME,
-        Err(NO_FRAME) => return NO_TOP_JAVA_FRAME,
-        Err(code) => return code,
+    match Opened::on(api, subject, options) {
+        Ok(opened) => opened.run(options, body),
+        Err(code) => code,
     }
-    body(&mut iterator);
-    kind
+}
+
+impl Opened {
+    fn on(api: &'static Api, subject: &Subject, options: i32) -> Result<Self, i32> {
+        let kind = kind_of(api, subject, options)?;
+        let has_stack = !subject.stack.is_empty();
+        let wanted = options & INCLUDE_NON_JAVA_FRAMES != 0;
+        let walk = LiveWalk::new(api, subject, wanted).ok_or(BUSY)?;
+        Ok(Self { kind, has_stack, walk })
+    }
+
+    /// Calls `body` with the iterator; returns the kind of the trace, or a code.
+    fn run(self, options: i32, body: impl FnOnce(&mut ApiIterator)) -> i32 {
+        let Self { kind, has_stack, walk } = self;
+        let mut iterator = ApiIterator::new(walk, options);
+        match iterator.peek() {
+            Ok(_) => {}
+            Err(_) if !has_stack => return UNKNOWN_STACK,
+            Err(_) if kind == NON_JAVA_TRACE => return NO_FRAME,
+            Err(NO_FRAME) => return NO_TOP_JAVA_FRAME,
+            Err(code) => return code,
+        }
+        body(&mut iterator);
+        kind
+    }
 }
 
 fn kind_of(api: &Api, subject: &Subject, options: i32) -> Result<i32, i32> {

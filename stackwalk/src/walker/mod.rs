@@ -183,11 +183,13 @@ impl<M: Memory> Frames<'_, M> {
     fn step(&mut self) -> Result<(), Stop> {
         let cursor = self.next?;
         let walk = self.walk.as_mut().ok_or(Stop::NotStarted)?;
-        let Step { emit, next } = walk.step(cursor)?;
-        self.pending = emit;
-        walk.leave_native(&self.pending);
-        self.next = match next {
-            Ok(next) => walk.uncontradicted(&self.pending, next).and_then(|next| walk.advance(next)),
+        // One copy: the value is large for a signal stack.
+        let stepped = walk.step(cursor);
+        let step: &Step = stepped.as_ref().map_err(|stop| *stop)?;
+        self.pending = step.emit;
+        walk.leave_native(&step.emit);
+        self.next = match step.next {
+            Ok(next) => walk.uncontradicted(&step.emit, next).and_then(|next| walk.advance(next)),
             Err(stop) => Err(stop),
         };
         Ok(())
