@@ -1,4 +1,4 @@
-//! What is kept of compiled code at one pc.
+//! Decoded compiled code at one pc, as the cache keeps it.
 
 use crate::hotspot::nmethod::Identity;
 

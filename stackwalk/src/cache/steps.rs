@@ -24,7 +24,7 @@ pub(super) struct Steps(Lines);
 
 /// A line that was found.
 pub(super) struct Step {
-    /// What it holds; the position of the scopes is one of [`ScopeCache`](super::ScopeCache)'s if they do not fit the line.
+    /// Its content; the position of the scopes is one of [`ScopeCache`](super::ScopeCache)'s if they do not fit the line.
     pub(super) code: CompiledPc,
     /// The place of the scopes, if they fit the line.
     pub(super) scopes: Option<usize>,
