@@ -49,7 +49,7 @@ const MOST_BYTES: usize = 1 << 20;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait of a dying process for another dump.
 const OTHER_DUMP: Duration = Duration::from_secs(1);
-/// Why threads are missing.
+/// The reason why threads are missing.
 const DEADLINE_OVER: &str = "the deadline was over";
 
 /// Held while a dump is made.
@@ -293,7 +293,7 @@ impl Printed<'_> {
     }
 }
 
-/// What copies of stacks need; made before a thread is held.
+/// Memory for copies of stacks; made before a thread is held.
 struct Stacks<'a> {
     memory: &'static LiveMemory,
     offsets: &'a ThreadOffsets,

@@ -347,7 +347,7 @@ impl ScopeCache {
         self.steps.insert(pc, callee, code, scopes);
     }
 
-    /// Whether a compilation's debug information marks ranges, if that was looked up.
+    /// True if a compilation's debug information marks ranges; `None` until that is looked up.
     pub(crate) fn has_ranges(&self, number: u32) -> Option<bool> {
         self.codes.get(number)?.has_ranges
     }

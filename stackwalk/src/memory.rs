@@ -286,7 +286,7 @@ pub(crate) fn field<const N: usize>(block: &[u8], offset: u32) -> Option<[u8; N]
 mod tests {
     use super::*;
 
-    /// What follows the last readable page cannot be read, whatever the size of a page.
+    /// Memory behind the last readable page cannot be read, whatever the size of a page.
     #[test]
     fn strings_are_read_up_to_the_end_of_the_last_page() {
         for page in [4 << 10, 16 << 10, 64 << 10] {

@@ -56,7 +56,7 @@ pub struct Dying {
     pub sender: i32,
 }
 
-/// What the handlers need; made once, never freed.
+/// Data of the handlers; made once, never freed.
 pub struct Requests {
     pid: c_int,
     /// Wakes the thread that writes stacks.
@@ -78,7 +78,7 @@ unsafe impl Sync for Requests {}
 // SAFETY: as above; nothing belongs to a thread.
 unsafe impl Send for Requests {}
 
-/// What the installed handlers use.
+/// The record of the installed handlers.
 static REQUESTS: AtomicPtr<Requests> = AtomicPtr::new(core::ptr::null_mut());
 
 impl Requests {

@@ -37,7 +37,7 @@ pub struct Registry {
     pub(super) signal: i32,
     /// Which threads get timers.
     pub(super) choice: ThreadChoice,
-    /// What is measured of them.
+    /// The clock that is measured of them.
     pub(super) clock: ThreadClock,
     /// Part of the period that each thread adds, in nanoseconds.
     share_ns: u64,

@@ -53,7 +53,7 @@ pub struct Summary {
     pub complete: bool,
     pub unloading: Unloading,
     pub self_tests: Vec<SelfTest>,
-    /// What its samples stand for, in words.
+    /// The time that its samples stand for, in words.
     #[serde(skip)]
     pub time: &'static str,
     /// True if the agent sent statistics.

@@ -28,7 +28,7 @@ pub(crate) struct Code {
     pub(crate) frame_bytes: u32,
     pub(crate) level: u8,
     pub(crate) kind: CompiledKind,
-    /// Whether its debug information marks ranges; `None` while that was not looked up.
+    /// True if its debug information marks ranges; `None` until that is looked up.
     pub(super) has_ranges: Option<bool>,
     /// Where the copy of its debug information is.
     pub(super) copy: Option<u32>,

@@ -36,7 +36,7 @@ impl Level {
     }
 }
 
-/// What was found of one method; 0 if it is unknown.
+/// Findings of one method; 0 if unknown.
 #[derive(Clone, Copy, Default)]
 struct Found {
     method: u64,
