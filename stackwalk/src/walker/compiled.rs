@@ -245,7 +245,7 @@ impl<M: Memory> Walk<'_, M> {
     }
 }
 
-/// Whether an nmethod's debug information marks ranges, once that is needed.
+/// True if an nmethod's debug information marks ranges; `None` until that is looked up.
 struct Ranges {
     known: Option<bool>,
 }
