@@ -79,6 +79,13 @@ fn processes_group_and_links_keep_their_time() {
     settle(&page);
     assert!(page.text("state.label").starts_with("service="));
     assert!(page.number("graph.view.root.total") < all);
+    // A process id or a label that only one process has shows that process, with its account.
+    let (id, pid) = (page.text("processes[0].process"), page.number("processes[0].pid"));
+    for hash in [format!("#process={pid}"), format!("#label=pid={pid}")] {
+        go(&page, &hash);
+        assert_eq!(page.text("shownProcess().process"), id, "{hash}");
+        assert!(page.holds("document.querySelector('#account').textContent.includes('explained')"), "{hash}");
+    }
     // A copied link has fixed times, whether the address has relative ones, or no end.
     for hash in ["#from=-20m", "#tab=flame", "#tab=compare&before.from=-20m&before.to=-10m&from=-10m"] {
         go(&page, hash);

@@ -11,10 +11,9 @@ let timeline = null;
 const TIMES = { cputime: "CPU time", wall: "wall time" };
 const timeOf = (process) => TIMES[process.mode] || TIMES.cputime;
 
-/** What the numbers of the shown processes are. */
+/** What the numbers of the selected processes are. */
 function timeName() {
-  const shown = shownProcess();
-  const times = [...new Set((shown ? [shown] : processes).map(timeOf))];
+  const times = [...new Set(selectedProcesses().map(timeOf))];
   return times.length > 1 ? "time of several modes" : times[0] || TIMES.cputime;
 }
 
@@ -23,10 +22,22 @@ const nameOf = (process) => process.service || process.command || `pid ${process
 const isAccounted = (process) => process.explained > 0;
 const isDoubtful = (process) => (isAccounted(process) ? process.explained < 0.95 : Boolean(process.process) && process.state !== "live");
 
+/** The processes that the address selects, by the rules of the API. */
+function selectedProcesses() {
+  const isNamed = (process) => !state.process || [process.process, String(process.pid), process.service].includes(state.process);
+  const hasLabel = (process) => {
+    const [, key, value] = /^([^=]*)=(.*)$/.exec(state.label || "") || [];
+    if (key === undefined) return true;
+    if (key === "command") return process.command.includes(value);
+    return labelOf(process, key) === value || (key === "mode" && process.mode === value);
+  };
+  return processes.filter((process) => isNamed(process) && hasLabel(process));
+}
+
 /** The process that the page shows alone: the selected one, or the only one. */
 function shownProcess() {
-  if (state.process) return processes.find((process) => process.process === state.process);
-  return processes.length === 1 ? processes[0] : undefined;
+  const selected = selectedProcesses();
+  return selected.length === 1 ? selected[0] : undefined;
 }
 
 function showProcesses() {
@@ -34,6 +45,7 @@ function showProcesses() {
   const text = (process) => `${process.service} ${process.host} ${process.pid} ${process.command} ${process.jvm}`.toLowerCase();
   const rows = processes.filter((process) => text(process).includes(filter));
   const groups = groupsOf(rows);
+  const selected = selectedProcesses();
   const all = { process: "", service: "All processes", state: "", explained: null };
   const lines = [all, ...groups.flatMap(([group, members]) => [...(group ? [group] : []), ...members])];
   $("processes").replaceChildren(...lines.map((process) => {
@@ -47,7 +59,8 @@ function showProcesses() {
       : `${processes.length} profiled, ${processes.filter((other) => other.state === "live").length} live`;
     const line = element("li", "", dot, element("b", "", nameOf(process)), explained, element("small", "", under));
     line.title = process.command || "";
-    line.setAttribute("aria-current", String((state.process || "") === process.process));
+    const isCurrent = process.process ? Boolean(state.process) && selected.includes(process) : !state.process;
+    line.setAttribute("aria-current", String(isCurrent));
     onPress(line, () => go({ process: process.process || null, label: null, thread: null }));
     return line;
   }));
