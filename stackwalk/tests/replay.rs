@@ -53,6 +53,30 @@ fn walks_equal_the_recorded_ones() {
     files.iter().for_each(|file| drop(checked(file)));
 }
 
+/// Recordings of a JDK together have frames of every kind.
+#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
+#[test]
+fn every_kind_of_frame_is_recorded_of_each_jdk() {
+    let files = fixture::named("lambdas.bin");
+    assert_eq!(files.len(), 4, "one for each JDK");
+    for file in files {
+        let mut lines: Vec<String> = Vec::new();
+        for recorded in [checked(&file), Fixture::load(&file.with_file_name("stacks.bin"))] {
+            let texts = recorded.threads.iter().flat_map(|thread| thread.expected.lines());
+            lines.extend(texts.map(str::to_owned));
+        }
+        let kinds =
+            ["interpreted", "compiled-3", "inlined-3", "compiled-4", "inlined-4", "native", "stub", "entry"];
+        for kind in kinds {
+            let of_kind = |line: &String| line.split(' ').next() == Some(kind);
+            assert!(lines.iter().any(of_kind), "{}: no frame {kind}", file.display());
+        }
+        for name in ["$$Lambda", " Lambdas.lambda$"] {
+            assert!(lines.iter().any(|line| line.contains(name)), "{}: no frame {name}", file.display());
+        }
+    }
+}
+
 /// The program `Panama`, at quiet points: Java calls C, which calls `callback` through an upcall stub, at most three times on one stack.
 #[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
 #[test]

@@ -27,7 +27,7 @@ use fixture::{Fixture, FrozenCopy, Overlaid, Recorder, Thread};
 
 /// Names the file.
 const VARIABLE: &str = "TICKWALK_RECORD_STACKS";
-/// If set, only stacks whose description has this text are kept: `upcall` or `frozen`.
+/// If set, only stacks whose description has this text are kept: `upcall`, `frozen` or `lambda`.
 const ONLY_VARIABLE: &str = "TICKWALK_RECORD_ONLY";
 /// Most stacks in a file.
 const STACKS: usize = 24;
@@ -118,7 +118,8 @@ fn keep(origin: &str, capture: &Capture, stack: &[u8], frozen: FrozenCopy) {
     let is_upcall = |line: &str| line.starts_with("stub") && line.to_lowercase().contains("upcall");
     let called = if expected.lines().any(is_upcall) { ", upcall" } else { "" };
     let thawed = if frozen.chunks.is_empty() { "" } else { ", frozen" };
-    let kind = format!("{origin} {newest}{called}{thawed}");
+    let lambda = if expected.contains("$$Lambda") { ", lambda" } else { "" };
+    let kind = format!("{origin} {newest}{called}{thawed}{lambda}");
     let count = recording.alike.get(&kind).copied().unwrap_or(0);
     if count >= ALIKE || !stop.is_complete() || !kind.contains(&recording.only) {
         return;
