@@ -78,7 +78,6 @@ fn every_kind_of_frame_is_recorded_of_each_jdk() {
 }
 
 /// The program `Panama`, at quiet points: Java calls C, which calls `callback` through an upcall stub, at most three times on one stack.
-#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
 #[test]
 fn upcall_stubs_lead_to_the_java_code_below_the_native_one() {
     let files = fixture::named("upcalls.bin");
