@@ -19,6 +19,8 @@ class Profile:
 
     def __init__(self):
         self.stacks = []
+        # CPU time of threads of the profiler itself, which no stack shows; 0 if the profiler does not state it.
+        self.profiler_ns = 0
 
     def add(self, thread, frames, ns):
         self.stacks.append((thread, frames, ns))
@@ -73,7 +75,11 @@ class Tickwalk(profilers.Tickwalk):
     """Tickwalk at an interval, read through `tickwalk export`."""
 
     def shown(self, folder, jdk):
-        return of_collapsed(self.exported(folder, "collapsed", "--unit", "ns", "--threads", "--lines"))
+        profile = of_collapsed(self.exported(folder, "collapsed", "--unit", "ns", "--threads", "--lines"))
+        command = [binary("tickwalk"), "top", "--json", folder / "out.tickwalk"]
+        account = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["cpu_ns"]
+        profile.profiler_ns = account["profiler"]
+        return profile
 
     def exported(self, folder, form, *options):
         command = [binary("tickwalk"), "export", folder / "out.tickwalk", "--format", form, *options]
