@@ -9,6 +9,7 @@
 //! exit:    add rsp, n   pop rbp   [poll]   ret                          C1, C2
 //! exit:    leave  [poll]  [cmp pending exception, jcc]  ret             native wrappers
 //! poll:    mov r10, [r15+p]  test [r10], eax                            JDK 11
+//! poll:    mov reg, [r15+p]  test [reg], eax                            JDK 11, compilers of JVMCI
 //! poll:    cmp rsp, [r15+p]  ja stub                                    JDK 17 and later
 //! exit:    add rsp, n   pop rbp   jmp stub                              C2, exceptions not caught
 //! stub:    lea r10, [rip+d]  mov [r15+saved_exception_pc], r10  jmp     frame already gone; C1: mov r10, imm64
@@ -130,11 +131,6 @@ fn is_exit_tail(code: &[u8], native: bool) -> bool {
             [0x49, 0x3b, 0x67, ..] | [0x49, 0x3b, 0xa7, ..] => return true,
             // ja stub.
             [0x0f, 0x87, ..] => 6,
-            // mov r10, [r15 + disp].
-            [0x4d, 0x8b, 0x57, ..] => 4,
-            [0x4d, 0x8b, 0x97, ..] => 7,
-            // test [r10], eax.
-            [0x41, 0x85, 0x02, ..] => 3,
             // test [rip + disp32], eax: the global polling page of JDK 11.
             [0x85, 0x05, ..] => 6,
             // cmp qword [r15 + disp], 0 and jne: exception check of native wrappers.
@@ -145,7 +141,10 @@ fn is_exit_tail(code: &[u8], native: bool) -> bool {
             [0x49, 0x81, 0xbf, _, _, _, _, 0x00, 0x00, 0x00, 0x00, ..] if native => 11,
             [0x0f, 0x85, ..] if native => 6,
             [0x75, ..] if native => 2,
-            _ => return false,
+            code => match thread_poll_instruction(code) {
+                Some(length) => length,
+                None => return false,
+            },
         };
         rest = match rest.get(length..) {
             Some(rest) => rest,
@@ -153,6 +152,22 @@ fn is_exit_tail(code: &[u8], native: bool) -> bool {
         };
     }
     false
+}
+
+/// Length of an instruction of a poll of the thread's own page, `mov reg, [r15 + disp]` or `test [reg], eax`.
+///
+/// C1 and C2 use r10, compilers of JVMCI any register: `AMD64HotSpotSafepointOp::emitThreadLocalPoll` and
+/// `AMD64HotSpotReturnOp` in `org.graalvm.compiler.hotspot.amd64`, JDK 11.
+fn thread_poll_instruction(code: &[u8]) -> Option<usize> {
+    // Neither rsp (with r12: an index byte follows) nor rbp (with r13: a displacement).
+    let tests_eax = |operands: u8| operands & 0b1111_1000 == 0 && !matches!(operands & 7, 4 | 5);
+    match *code {
+        [0x49 | 0x4d, 0x8b, operands, ..] if operands & 0b1100_0111 == 0b0100_0111 => Some(4),
+        [0x49 | 0x4d, 0x8b, operands, ..] if operands & 0b1100_0111 == 0b1000_0111 => Some(7),
+        [0x85, operands, ..] if tests_eax(operands) => Some(2),
+        [0x41, 0x85, operands, ..] if tests_eax(operands) => Some(3),
+        _ => None,
+    }
 }
 
 /// State of the frame if the pc is in an exit sequence, else `None`.
@@ -331,6 +346,13 @@ mod tests {
         assert_eq!(exit(&[0x0f, 0x87, 0, 1, 0, 0, 0xc3]), Some(Unwind::Return));
         assert_eq!(exit(&[0x4d, 0x8b, 0x97, 8, 1, 0, 0, 0x41, 0x85, 0x02, 0xc3]), Some(Unwind::Return));
         assert_eq!(exit(&[0x41, 0x85, 0x02, 0x90]), None, "loop poll");
+        // mov rcx, [r15 + 0x108]; test [rcx], eax: code of Graal.
+        let graal = [0x49, 0x8b, 0x8f, 8, 1, 0, 0, 0x85, 0x01, 0xc3];
+        assert_eq!(exit(&graal), Some(Unwind::Return));
+        assert_eq!(exit(&graal[7..]), Some(Unwind::Return));
+        assert_eq!(exit(&[&graal[..9], &[0x90]].concat()), None, "its loop poll");
+        assert_eq!(exit(&[0x49, 0x8b, 0x7f, 0x40, 0x85, 0x07, 0xc3]), Some(Unwind::Return), "rdi");
+        assert_eq!(exit(&[0x85, 0xc0, 0xc3]), None, "test eax, eax");
         let of_c1 = [0x49, 0xba, 1, 2, 3, 4, 5, 6, 7, 8, 0x4d, 0x89, 0x97, 0x48, 5, 0, 0, 0xe9];
         assert_eq!(exit(&of_c1), Some(Unwind::Return));
         assert_eq!(exit(&[0x5d, 0xe9, 0x6f, 0x42, 0xb8, 0xff]), Some(Unwind::Pushed), "rethrow");
