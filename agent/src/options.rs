@@ -79,6 +79,8 @@ pub enum Mode {
     CpuTime,
     /// Sample wall time.
     Wall,
+    /// Sample CPU time by the VM's stack traces, which are those of safepoints.
+    Jvmti,
     /// Offer the stack-walk API.
     Api,
 }
@@ -254,6 +256,11 @@ pub enum OptionError {
     /// The option belongs to CPU time.
     #[error("option '{0}' has no effect with mode=wall, which samples by timers; leave one of them out")]
     NotForWall(&'static str),
+    /// The option belongs to signals.
+    #[error(
+        "option '{0}' has no effect with mode=jvmti, which asks the VM for stacks; leave one of them out"
+    )]
+    NotForJvmti(&'static str),
     /// The file with the token cannot be read.
     #[error("cannot read tokenfile={path}: {error}; its first line must be the token")]
     TokenFile {
@@ -340,14 +347,13 @@ impl Options {
         if let Some(signal) = options.dumps.signal.filter(|_| options.dumps.signal == options.signal) {
             return Err(OptionError::SameSignal(signal));
         }
-        if options.mode == Mode::Wall {
-            let other = [
-                ("clock=perf", options.clock == ClockOption::Perf),
-                ("budget", options.budget_ppm.is_some()),
-            ];
-            if let Some((name, _)) = other.into_iter().find(|(_, is_set)| *is_set) {
-                return Err(OptionError::NotForWall(name));
-            }
+        let other =
+            [("clock=perf", options.clock == ClockOption::Perf), ("budget", options.budget_ppm.is_some())];
+        let other = other.into_iter().find(|(_, is_set)| *is_set);
+        match (options.mode, other) {
+            (Mode::Wall, Some((name, _))) => return Err(OptionError::NotForWall(name)),
+            (Mode::Jvmti, Some((name, _))) => return Err(OptionError::NotForJvmti(name)),
+            _ => {}
         }
         if options.repeats_after.is_some() {
             let pattern = text.rsplit(',').find_map(|part| part.trim().strip_prefix("file="));
@@ -414,6 +420,7 @@ impl Options {
         match option {
             "mode" if value == "cputime" => self.mode = Mode::CpuTime,
             "mode" if value == "wall" => self.mode = Mode::Wall,
+            "mode" if value == "jvmti" => self.mode = Mode::Jvmti,
             "mode" if value == "api" => self.mode = Mode::Api,
             "interval" => (self.rate, self.interval) = (None, parse_time(value).filter(is_interval)?),
             "rate" => {

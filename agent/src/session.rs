@@ -23,6 +23,7 @@ use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::Settings;
 use sampler_thread::send::delivery::{Delivery, Target};
 use sampler_thread::send::sink::Destinations;
+use sampler_thread::traces::Traces;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
@@ -36,6 +37,7 @@ use crate::jvmti::flags;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::routines;
+use crate::jvmti::trace_thread::{Asker, TraceThread};
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
 use crate::options::{ClockOption, Mode, Options};
@@ -52,10 +54,13 @@ use crate::{
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for handlers that run when profiling stops; one takes microseconds.
 const HANDLER_PATIENCE: Duration = Duration::from_millis(100);
+/// Last release whose method ids are addresses of pointers to methods; from 26 on they are numbers (JDK-8268406).
+const LAST_WITH_METHOD_ADDRESSES: u32 = 25;
 
 /// A profile before the VM is initialised.
 pub struct PreparedSession {
     options: Options,
+    vm: Vm,
     /// The JVMTI environment.
     pub jvmti: Jvmti,
     hotspot: HotSpot,
@@ -87,6 +92,9 @@ impl PreparedSession {
         let memory = vm_memory::of_library(&library);
         let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
             .map_err(|error| unsupported(error.to_string()))?;
+        if options.mode == Mode::Jvmti && hotspot.jdk_major() > LAST_WITH_METHOD_ADDRESSES {
+            return Err(StartError::TracesOfLaterJdk(hotspot.jdk_major()));
+        }
         let choose = if is_attached { signal::choose } else { signal::choose_unblocked };
         let signal = choose(options.signal).map_err(StartError::Signal)?;
         if options.clock == ClockOption::Perf {
@@ -103,6 +111,7 @@ impl PreparedSession {
         let library = library.origin();
         Ok(Self {
             options,
+            vm,
             jvmti,
             hotspot,
             mounted,
@@ -144,6 +153,8 @@ pub struct Session {
     java_threads: JavaThreads,
     shared: &'static Shared,
     sampler: Sampler,
+    /// The thread of `mode=jvmti`.
+    asking: Option<TraceThread>,
     #[cfg(feature = "hooks")]
     hooks: crate::debug_options::Hooks,
 }
@@ -162,6 +173,7 @@ impl Session {
     ) -> Result<Self, StartError> {
         let PreparedSession {
             options,
+            vm,
             jvmti,
             mut hotspot,
             mounted,
@@ -219,7 +231,8 @@ impl Session {
         }
         let registry =
             Registry::new(shared, rings, (signal, options.threads.clone()), tuning.clock.of_threads(), aim)
-                .with_share(tuning.wall_share_ns());
+                .with_share(tuning.wall_share_ns())
+                .traced(tuning.clock == Clock::Traces);
         let registry = Arc::new(registry);
         let process_cpu_before_ns = if is_attached {
             registry.exclude_time_until_now();
@@ -263,6 +276,7 @@ impl Session {
         };
         let examined = Arc::clone(&hotspot);
         let generated = Arc::new(Routines::new(now));
+        let traces = (tuning.clock == Clock::Traces).then(|| Arc::new(Traces::default()));
         let settings = Settings {
             routines: Arc::clone(&generated),
             unloading: Arc::clone(&unloading),
@@ -274,6 +288,7 @@ impl Session {
             queue_sizes: options.debug.queues,
             pace: options.debug.pace,
             tuning,
+            traces: traces.clone(),
             #[cfg(feature = "hooks")]
             hooks: options.debug.hooks.sampler,
             #[cfg(feature = "hooks")]
@@ -306,14 +321,26 @@ impl Session {
             let env_offset = java_threads.env_offset().unwrap_or(0);
             (observer.on_start)(&crate::hooks::ObservedVm { jvmti, env_offset, hotspot, memory });
         }
-        let time = if options.mode == Mode::Wall { "wall time" } else { "CPU time" };
-        tracing::info!("profiling every {:?} of {time} with signal {signal}", options.interval);
+        let asking = traces.map(|traces| {
+            let most_frames = options.shown.most.map_or(options.depth, |most| most.java.min(options.depth));
+            let registry = Arc::clone(&registry);
+            TraceThread::start(vm, Asker { jvmti, memory, registry, traces, most_frames, now })
+        });
+        let asking = asking.transpose().map_err(StartError::Thread)?;
+        match options.mode {
+            Mode::Jvmti => tracing::info!("asking for stack traces every {:?}", options.interval),
+            Mode::Wall => {
+                tracing::info!("profiling every {:?} of wall time with signal {signal}", options.interval)
+            }
+            _ => tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval),
+        }
         Ok(Self {
             registry,
             java_threads,
             shared,
             sampler,
             jvmti,
+            asking,
             #[cfg(feature = "hooks")]
             hooks: options.debug.hooks,
         })
@@ -368,6 +395,7 @@ impl Session {
         }
         pauses::close();
         routines::close();
+        self.asking.inspect(TraceThread::stop);
         self.registry.stop();
         // The handlers' flags are plain stores, visible within nanoseconds. A handler that has only just begun may be
         // overlooked: its request then stays in its queue, and its time counts as unfinished.
@@ -399,6 +427,7 @@ fn clock(options: &Options) -> Clock {
     let factor_ppm = u32::try_from(random_ppm).unwrap_or(1_000_000);
     match (options.mode, options.clock) {
         (Mode::Wall, _) => Clock::Wall { factor_ppm },
+        (Mode::Jvmti, _) => Clock::Traces,
         (_, ClockOption::Timer) => Clock::Ticks,
         (_, ClockOption::Perf) => Clock::Events { factor_ppm },
     }
@@ -408,7 +437,7 @@ fn clock(options: &Options) -> Clock {
 fn first_aim(tuning: &Tuning) -> Aim {
     let interval_ns = match tuning.clock {
         Clock::Wall { .. } => tuning.wall_period_ns(kernel_threads::list().len() as u64),
-        Clock::Ticks | Clock::Events { .. } => tuning.interval_ns,
+        Clock::Ticks | Clock::Events { .. } | Clock::Traces => tuning.interval_ns,
     };
     tuning.clock.aim(interval_ns, 0)
 }

@@ -39,6 +39,7 @@ pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> S
         labels: options.labels.clone(),
         mode: match options.mode {
             Mode::Wall => sampler_thread::WireMode::Wall,
+            Mode::Jvmti => sampler_thread::WireMode::Jvmti,
             Mode::CpuTime | Mode::Api => sampler_thread::WireMode::CpuTime,
         }
         .into(),

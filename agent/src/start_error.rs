@@ -26,6 +26,11 @@ pub enum StartError {
         /// The missing feature.
         reason: String,
     },
+    /// The ids of methods are no addresses.
+    #[error(
+        "mode=jvmti reads the ids of methods as JDK 11 to 25 make them, and this is JDK {0}; leave mode= out"
+    )]
+    TracesOfLaterJdk(u32),
     /// The recording file cannot be written.
     #[error("cannot write file={path}: {error}; choose a writable path")]
     File {

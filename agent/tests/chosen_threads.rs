@@ -1,9 +1,10 @@
-//! A thread that is renamed so that the options choose it, or leave it out, gets a timer or loses it.
+//! A thread that is renamed so that the options choose it, or leave it out, gets a timer or loses it; where the VM is asked for
+//! stacks it has none, and its CPU time is claimed with each answer.
 
 mod support;
 
 use queue::SlabClass;
-use sampler_thread::account::clock::ThreadClock;
+use sampler_thread::account::clock::{ThreadClock, thread_cpu_nanos};
 use sampler_thread::period::aim::Aim;
 use tickwalk::options::thread_choice::ThreadChoice;
 use tickwalk::rings::RingMemory;
@@ -37,5 +38,46 @@ fn a_renamed_thread_is_judged_again() {
     registry.java_started(tid, &thread);
     assert_eq!(timers(), (1, 0));
     registry.java_ended(tid, None);
+    registry.stop();
+}
+
+#[test]
+fn a_traced_thread_has_no_timer_and_its_cpu_time_is_claimed_once() {
+    const INTERVAL_NS: u64 = 2_000_000;
+    let signal = signal::choose(None).expect("a free signal");
+    let shared =
+        Box::leak(Box::new(support::shared(signal, &[SlabClass::fixed(512, 2)], |_| INTERVAL_NS, None)));
+    let aim = Aim { interval_ns: INTERVAL_NS, tick_ns: INTERVAL_NS, period_ns: INTERVAL_NS };
+    let mut choice = ThreadChoice::default();
+    choice.skip("skipped").expect("valid");
+    let registry = Registry::new(shared, RingMemory::default(), (signal, choice), ThreadClock::Cpu, aim);
+    let registry = registry.traced(true);
+    let tid = nix::unistd::gettid().as_raw();
+    let thread =
+        JavaThread { address: 0x7f00_0000_1000, stack_low: 0, stack_high: 0, name: "worker".to_owned() };
+    let burn = || {
+        let begin = thread_cpu_nanos(tid).expect("own clock");
+        while thread_cpu_nanos(tid).expect("own clock") < begin + INTERVAL_NS {}
+    };
+    let before_ns = thread_cpu_nanos(tid).expect("own clock");
+    registry.java_started(tid, &thread);
+    assert_eq!((registry.timer_counts().threads, registry.timer_counts().with_timer), (1, 0));
+    burn();
+    let [due] = registry.due()[..] else { panic!("one thread has run") };
+    assert_eq!(due.address, thread.address);
+    let mut claimed_ns = 0;
+    registry.claim(&due, |ns| claimed_ns += ns);
+    let after_ns = thread_cpu_nanos(tid).expect("own clock");
+    assert!((INTERVAL_NS..=after_ns - before_ns).contains(&claimed_ns), "{claimed_ns}");
+    // What is left out is nobody's.
+    registry.rename(tid, "skipped");
+    burn();
+    assert_eq!(registry.due(), []);
+    registry.claim(&due, |ns| panic!("{ns} ns of a thread that is left out"));
+    registry.rename(tid, "worker");
+    burn();
+    assert_eq!(registry.due().len(), 1);
+    registry.java_ended(tid, None);
+    registry.claim(&due, |ns| panic!("{ns} ns of a thread that has ended"));
     registry.stop();
 }

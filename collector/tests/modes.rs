@@ -53,6 +53,10 @@ fn the_sample_type_of_pprof() {
         assert_eq!(["\u{3}cpu", "\u{4}wall"].map(|name| has(&plain, name)), expected, "{mode:?}");
         assert_eq!(has(&plain, "mode=wall: samples stand for"), mode == Mode::Wall);
     }
+    let bytes = written(|profile, out| pprof::write(profile, out).expect("memory"), Mode::Jvmti);
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).expect("gzip");
+    assert!(has(&plain, "cpu_at_safepoints") && has(&plain, "mode=jvmti: samples stand for"));
 }
 
 #[test]
@@ -74,6 +78,8 @@ fn the_period_type_of_otlp() {
             Some(usize::from(mode == Mode::Wall))
         });
     }
+    let bytes = written(|profile, out| otlp::write(profile, out).expect("memory"), Mode::Jvmti);
+    assert!(has(&bytes, "\u{11}cpu_at_safepoints") && has(&bytes, "jvmti"));
 }
 
 /// Number of events by type in a flight recording of one chunk.
@@ -149,7 +155,12 @@ fn names_in_other_files() {
 
 #[test]
 fn reports_and_answers() {
-    for (mode, name, time) in [(Mode::CpuTime, "cputime", "CPU time"), (Mode::Wall, "wall", "wall time")] {
+    let modes = [
+        (Mode::CpuTime, "cputime", "CPU time"),
+        (Mode::Wall, "wall", "wall time"),
+        (Mode::Jvmti, "jvmti", "CPU time at safepoints"),
+    ];
+    for (mode, name, time) in modes {
         let recording = stream(mode).recording();
         let report = asked(&recording, "top", &[]);
         assert!(report.contains(&format!("of {time} explained")), "{report}");

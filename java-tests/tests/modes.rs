@@ -1,4 +1,4 @@
-//! The modes beside CPU time: wall time, in which waiting counts as well.
+//! The modes beside CPU time by signals: wall time, in which waiting counts as well, and stacks of safepoints.
 
 use std::collections::BTreeMap;
 
@@ -71,5 +71,75 @@ on_jdks! { 25;
         // The first second may have the interval of the few threads at the start.
         let most = lives.cast_unsigned() / period_ns + THREADS * 100;
         assert!(samples > 0 && samples <= most, "{samples} samples, at most {most}");
+    }
+}
+
+on_jdks! { 25;
+    /// A thousand threads that start at once get a longer interval before the first look at their number, so that their signals
+    /// leave the sampler thread a processor.
+    fn a_thousand_threads_that_start_at_once(jdk) {
+        const THREADS: u64 = 1_000;
+        let run = Workload::new("ManyIdleThreads").argument(THREADS).record_to_file(jdk, "event=wall");
+        run.assert_exit_code(0);
+        let summary = summary_of(&run.recording, &run.starvation);
+        summary.assert_sums_close();
+        let idle = summary.threads.iter().filter(|thread| thread.name.starts_with("idle-"));
+        let lives: i64 = idle.clone().map(|thread| thread.kernel_ns).sum();
+        assert_eq!(idle.count() as u64, THREADS);
+        // The n-th thread begins with a period of 2n ms, which makes some 4,000 signals in the first second; with the period of the
+        // few threads before there are up to 100,000.
+        let most = 2 * lives.cast_unsigned() / (THREADS * 1_000_000) + 10 * THREADS;
+        assert!(summary.requests <= most, "{} signals, at most {most}", summary.requests);
+    }
+}
+
+on_every_jdk! {
+    /// Stacks of safepoints do not show a method without a poll that uses nearly all CPU time; the account closes all the same,
+    /// and the outputs say what they show.
+    fn safepoint_bias(jdk) {
+        const METHOD: &str = "SafepointBias.withoutPoll";
+        let share = |mode: &str| {
+            let workload = Workload::new("SafepointBias").argument(1.5).record_option(mode);
+            let run = workload.record_option("--interval=4ms").record(jdk);
+            run.assert_exit_code(0);
+            let summary = run.summary();
+            summary.assert_account_closes();
+            summary.assert_requests_are_explained();
+            // Some hundred samples where both methods are, so that the limits below are far outside of chance.
+            let main = run.stacks().below("SafepointBias.caller");
+            assert!(main.all.len() > 1 || main.total_ns() > 500_000_000, "{:?}", main.all);
+            (main.share_where(|stack| stack.has(METHOD)), run)
+        };
+        let (cpu, _) = share("--mode=cputime");
+        let (biased, run) = share("--mode=jvmti");
+        assert!(cpu > 0.8 && biased < 0.2, "share of the method: {cpu} by signals, {biased} at safepoints");
+        let summary = run.summary();
+        assert_eq!(summary.mode, "jvmti");
+        let main = summary.thread("main");
+        assert!(main.samples > 0 && main.lost_ns == 0, "{main:?}");
+        let without_stack = summary.threads.iter().filter(|thread| thread.kind != "java");
+        for thread in without_stack {
+            assert_eq!((thread.samples, thread.lost_ns), (0, thread.kernel_ns), "{thread:?}");
+        }
+        let report = run.tickwalk(&["top"]);
+        for text in ["of CPU time at safepoints explained", "by self CPU time at safepoints", "mode=jvmti: "] {
+            assert!(report.contains(text), "{text}: {report}");
+        }
+        let speedscope = run.tickwalk(&["export", "--format", "speedscope"]);
+        assert!(speedscope.contains(", CPU time at safepoints"), "{:.300}", speedscope);
+        let page = std::fs::read_to_string(run.flamegraph()).expect("the page");
+        assert!(page.contains("\"mode\":\"jvmti\""));
+    }
+}
+
+on_every_jdk! {
+    /// Where methods have polls, stacks of safepoints give them their shares.
+    fn methods_with_polls_have_their_shares_at_safepoints(jdk) {
+        let workload = Workload::new("TwoMethods").argument(2).argument(20_000).record_option("--mode=jvmti");
+        let run = workload.record_option("--interval=2ms").record(jdk);
+        run.assert_exit_code(0);
+        run.summary().assert_account_closes();
+        // The loops are interpreted at first, and the weights of samples differ.
+        run.assert_shares(&["TwoMethods.heavy", "TwoMethods.light"], 0.05);
     }
 }

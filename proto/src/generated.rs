@@ -559,6 +559,8 @@ pub enum Mode {
     CpuTime = 0,
     /// of wall time, waiting included
     Wall = 1,
+    /// CPU time at the stacks of the next safepoints
+    Jvmti = 2,
 }
 impl Mode {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -569,6 +571,7 @@ impl Mode {
         match self {
             Self::CpuTime => "MODE_CPU_TIME",
             Self::Wall => "MODE_WALL",
+            Self::Jvmti => "MODE_JVMTI",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -576,6 +579,7 @@ impl Mode {
         match value {
             "MODE_CPU_TIME" => Some(Self::CpuTime),
             "MODE_WALL" => Some(Self::Wall),
+            "MODE_JVMTI" => Some(Self::Jvmti),
             _ => None,
         }
     }
@@ -583,6 +587,7 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum FrameKind {
+    /// of MODE_JVMTI: Java code, interpreted or compiled
     Unspecified = 0,
     Interpreted = 1,
     C1 = 2,

@@ -22,6 +22,7 @@ pub mod period;
 pub mod printed;
 pub mod process;
 pub mod send;
+pub mod traces;
 pub mod validity;
 pub mod walk;
 mod worker;

@@ -19,6 +19,7 @@ use crate::name::routines::Routines;
 use crate::name::shown::Shown;
 use crate::period::aim::Aim;
 use crate::period::interval::Tuning;
+use crate::traces::Traces;
 use crate::validity::self_test::{Capabilities, SelfTest};
 use crate::validity::unloading::Unloading;
 
@@ -66,12 +67,20 @@ pub enum Gap {
     NotChosen,
     /// The kernel could not queue signals, because the user's pending signals are used up.
     SignalQuota,
+    /// The VM gives no stack traces of the thread, because it runs no Java code.
+    NotJava,
 }
 
 impl Gap {
     /// Every cause, by index.
-    pub const ALL: [Self; 5] =
-        [Self::NoTimer, Self::SignalBlocked, Self::HandlerReplaced, Self::NotChosen, Self::SignalQuota];
+    pub const ALL: [Self; 6] = [
+        Self::NoTimer,
+        Self::SignalBlocked,
+        Self::HandlerReplaced,
+        Self::NotChosen,
+        Self::SignalQuota,
+        Self::NotJava,
+    ];
 
     /// Name on the wire.
     pub fn name(self) -> &'static str {
@@ -81,6 +90,7 @@ impl Gap {
             Self::HandlerReplaced => "handler_replaced",
             Self::NotChosen => "not_chosen",
             Self::SignalQuota => "signal_quota",
+            Self::NotJava => "no_java_stack",
         }
     }
 }
@@ -271,6 +281,8 @@ pub struct Settings {
     pub pace: PaceTuning,
     /// What the period of the timers follows.
     pub tuning: Tuning,
+    /// Stack traces from the VM, in place of signals.
+    pub traces: Option<Arc<Traces>>,
     /// Developers' hooks.
     #[cfg(feature = "hooks")]
     pub hooks: Hooks,

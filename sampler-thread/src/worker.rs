@@ -33,6 +33,7 @@ use crate::process::{Gap, Process, Settings, UnboundedStack};
 use crate::send::batch::Batch;
 use crate::send::sink::Destinations;
 use crate::send::statistics::{Extent, Schedule, Stats};
+use crate::traces::Traces;
 use crate::validity::self_test::{CompiledWalks, SelfTest};
 use crate::validity::unloading::Unloading;
 use crate::walk::stacks::StackWalker;
@@ -41,6 +42,7 @@ use crate::walk::vm::Vm;
 mod accounts;
 mod report;
 mod samples;
+mod traces;
 mod tune;
 
 /// Time between two searches for threads that started or ended without an event.
@@ -90,6 +92,7 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     virtual_threads: VirtualThreads,
     waiting: Waiting,
     schedule: Schedule,
+    traces: Option<Arc<Traces>>,
     /// Time of the next rotation of timers.
     next_rotation: Instant,
     /// Losses by cause in the last statistics message.
@@ -149,6 +152,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             virtual_threads: VirtualThreads::default(),
             waiting: Waiting::start(settings.process_cpu_before_ns > 0),
             schedule: Schedule::default(),
+            traces: settings.traces,
             next_rotation: Instant::now() + DISCOVER_PERIOD,
             sent_lost: Vec::new(),
             has_failed: false,

@@ -1,4 +1,4 @@
-//! A thread's stack trace from the VM, for the self-test.
+//! A thread's stack trace from the VM, for the self-test and for `mode=jvmti`.
 //!
 //! Source: JVMTI 1.2, GetStackTrace, GetMethodName, GetMethodDeclaringClass, GetClassSignature.
 
@@ -41,6 +41,23 @@ impl Jvmti {
             Some(frames) if count < MAX_FRAMES => frames.iter().map(|frame| self.vm_frame(frame)).collect(),
             _ => Err(JvmtiError { function: "GetStackTrace", code: -1 }),
         }
+    }
+
+    /// Returns method id and bytecode index of each frame of a thread, newest first and at most `most`. The VM waits until
+    /// the thread is at a safepoint.
+    ///
+    /// # Errors
+    /// As GetStackTrace.
+    pub fn frames_of(&self, thread: ThreadRef, most: usize) -> Result<Vec<(u64, i64)>, JvmtiError> {
+        let mut frames = vec![jvmtiFrameInfo::default(); most];
+        let mut count: jint = 0;
+        jvmti_call!(
+            self,
+            GetStackTrace: fn(jthread, jint, jint, *mut jvmtiFrameInfo, *mut jint),
+            thread.0, 0, jint::try_from(most).unwrap_or(jint::MAX), frames.as_mut_ptr(), &raw mut count
+        )?;
+        let frames = frames.iter().take(usize::try_from(count).unwrap_or(0));
+        Ok(frames.map(|frame| (frame.method as u64, frame.location)).collect())
     }
 
     fn vm_frame(&self, frame: &jvmtiFrameInfo) -> Result<VmFrame, JvmtiError> {

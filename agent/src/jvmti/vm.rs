@@ -3,10 +3,10 @@
 //! Approach: [`Vm`] wraps the raw pointer and returns checked environments.
 //! Sources: JNI specification, "The Invocation API"; JVMTI 1.2, GetEnv.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::time::{Duration, Instant};
 
-use jni::sys::{JNI_EDETACHED, JNIInvokeInterface__1_4, JavaVM, jint};
+use jni::sys::{JNI_EDETACHED, JNIInvokeInterface__1_4, JavaVM, JavaVMAttachArgs, jint};
 use parking_lot::Mutex;
 
 use super::jni_calls::Jni;
@@ -27,6 +27,8 @@ pub struct Vm {
 
 // SAFETY: the invocation functions may be called by any thread (JNI specification, "The Invocation API").
 unsafe impl Send for Vm {}
+// SAFETY: as above; the wrapper is never changed.
+unsafe impl Sync for Vm {}
 
 impl Vm {
     /// Wraps the pointer an entry point received.
@@ -100,12 +102,26 @@ impl Vm {
     /// # Errors
     /// When the VM refuses, because it ends.
     pub fn attach(&self) -> Result<Attached, JvmtiError> {
+        self.attach_with(std::ptr::null_mut())
+    }
+
+    /// As [`Self::attach`], with a name in Java.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
+    pub fn attach_as(&self, name: &CStr) -> Result<Attached, JvmtiError> {
+        let (version, group) = (jni::sys::JNI_VERSION_1_6, std::ptr::null_mut());
+        let mut arguments = JavaVMAttachArgs { version, name: name.as_ptr().cast_mut(), group };
+        self.attach_with((&raw mut arguments).cast())
+    }
+
+    /// Attaches the calling thread; `arguments` are null, or a `JavaVMAttachArgs`, which the VM only reads.
+    fn attach_with(&self, arguments: *mut c_void) -> Result<Attached, JvmtiError> {
         const FUNCTION: &str = "AttachCurrentThreadAsDaemon";
         let mut env: *mut c_void = std::ptr::null_mut();
-        // SAFETY: `env` is writable, and without arguments the VM chooses name and group.
-        let code = unsafe {
-            (self.functions().AttachCurrentThreadAsDaemon)(self.pointer, &raw mut env, std::ptr::null_mut())
-        };
+        // SAFETY: `env` is writable, and the arguments are those of the two callers; without any the VM chooses name and group.
+        let code =
+            unsafe { (self.functions().AttachCurrentThreadAsDaemon)(self.pointer, &raw mut env, arguments) };
         if code == 0 { Ok(Attached(*self)) } else { Err(JvmtiError { function: FUNCTION, code }) }
     }
 

@@ -134,7 +134,7 @@ fn mistakes_are_named() {
         "debug=queue:3g,file=x",
         &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
     );
-    check_error("mode=walls,file=x", "option 'mode': 'walls' is not 'cputime', 'wall' or 'api'");
+    check_error("mode=walls,file=x", "option 'mode': 'walls' is not 'cputime', 'wall', 'jvmti' or 'api'");
     check_error("file=", "option 'file' needs a value, as in file=...");
     check_error(
         "collector=nowhere",
@@ -312,5 +312,14 @@ fn wall_time() {
     for (text, option) in [("mode=wall,clock=perf", "clock=perf"), ("budget=1%,event=wall", "budget")] {
         let error = Options::parse(text).expect_err(text).to_string();
         assert!(error.contains(&format!("option '{option}' has no effect with mode=wall")), "{error}");
+    }
+}
+
+#[test]
+fn stacks_of_safepoints() {
+    assert_eq!(Options::parse("mode=jvmti,interval=1ms").expect("valid").mode, Mode::Jvmti);
+    for (text, option) in [("mode=jvmti,clock=perf", "clock=perf"), ("budget=1%,mode=jvmti", "budget")] {
+        let error = Options::parse(text).expect_err(text).to_string();
+        assert!(error.contains(&format!("option '{option}' has no effect with mode=jvmti")), "{error}");
     }
 }

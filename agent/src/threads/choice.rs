@@ -1,29 +1,40 @@
-//! Threads that the options leave out.
+//! Threads that the options leave out, or of which the VM gives no stack traces while these are sampled.
 //!
 //! Such a thread has a slot and an account, but no timer: its CPU time is lost by the cause `not_chosen`, so that the account
 //! of the process closes. A thread may be renamed, or become a Java thread, at any time.
 
-use sampler_thread::process::Gap;
+use sampler_thread::process::{Gap, ThreadKind};
 
 use super::registry::Registry;
 use super::table::Table;
 
 impl Registry {
+    /// Returns why a thread of this name and kind is left out; `None` if it is not.
+    pub(super) fn left_out(&self, name: &str, kind: ThreadKind) -> Option<Gap> {
+        match self.choice.has(name, kind) {
+            false => Some(Gap::NotChosen),
+            true if self.is_traced && kind != ThreadKind::Java => Some(Gap::NotJava),
+            true => None,
+        }
+    }
+
     /// Takes the timer of a thread that is left out by its present name and kind, or gives it one.
     pub(super) fn choose(&self, table: &mut Table, slot: u32) {
         let Some(entry) = table.entry_mut(slot).filter(|entry| entry.facts.ended_ns.is_none()) else {
             return;
         };
-        let is_chosen = self.choice.has(&entry.facts.name, entry.facts.kind);
-        let is_left_out = matches!(entry.facts.coverage.open_gap(), Some((Gap::NotChosen, _)));
-        if is_chosen != is_left_out {
+        let left_out = self.left_out(&entry.facts.name, entry.facts.kind);
+        let cause = entry.facts.coverage.open_gap().map(|(cause, _)| cause);
+        if left_out == cause.filter(|cause| matches!(cause, Gap::NotChosen | Gap::NotJava)) {
             return;
         }
         // A thread that has just ended has no clock, and needs no timer.
         let Ok(clock_ns) = self.clock.read(entry.facts.tid) else { return };
-        if !is_chosen {
+        if let Some(cause) = left_out {
             entry.facts.coverage.end_gap(clock_ns);
-            self.take_timer(table, slot, Gap::NotChosen);
+            self.take_timer(table, slot, cause);
+        } else if self.is_traced {
+            entry.facts.coverage.end_gap(clock_ns);
         } else if !self.give_timer(table, slot)
             && let Some(entry) = table.entry_mut(slot)
         {

@@ -20,6 +20,7 @@ mod silent;
 mod source;
 mod table;
 mod timers;
+pub mod traced;
 
 pub use java_threads::JavaThreads;
 pub use registry::Registry;

@@ -41,6 +41,8 @@ pub struct Registry {
     pub(super) clock: ThreadClock,
     /// Part of the period that each thread adds, in nanoseconds.
     share_ns: u64,
+    /// True if threads get no timers, because the VM is asked for stack traces.
+    pub(super) is_traced: bool,
     pub(super) table: Mutex<Table>,
 }
 
@@ -55,7 +57,7 @@ impl Registry {
         aim: Aim,
     ) -> Self {
         let table = Mutex::new(Table { rings, aim, is_registering: true, ..Table::default() });
-        Self { shared, signal, choice, clock, share_ns: 0, table }
+        Self { shared, signal, choice, clock, share_ns: 0, is_traced: false, table }
     }
 
     /// Lets the period grow by so many nanoseconds with each thread, at once; the sampler thread corrects it.
@@ -105,7 +107,7 @@ impl Registry {
     }
 
     fn begin_java(&self, table: &mut Table, tid: i32, thread: &JavaThread) {
-        if table.stopped {
+        if table.stopped || table.excluded.contains(&tid) {
             return;
         }
         // A thread that detached and comes back (the launcher's main thread, as DestroyJavaVM) was profiled before.
@@ -160,7 +162,7 @@ impl Registry {
             known.java_thread.store(0, Ordering::Release);
             let entry = table.entry(slot);
             let silent_ns = entry.map_or(0, |entry| entry.unfinished_at(clock_ns, self.shared, known));
-            if silent_ns >= SILENT_NS && signal::is_blocked(self.signal) {
+            if silent_ns >= SILENT_NS && !self.is_traced && signal::is_blocked(self.signal) {
                 self.signal_blocked(&mut table, slot);
             }
         }
@@ -234,8 +236,9 @@ impl Registry {
         slot.grid.switch(slot.grid.key().next(period));
         slot.draw.begin(left_ns, seed, uncounted);
         let late_ns = if self.clock == ThreadClock::Wall { late_ns } else { 0 };
-        let is_chosen = self.choice.has(&name, kind);
-        let armed = is_chosen.then(|| self.arm(tid, slot, late_ns, |_| carried_ns.cast_signed()));
+        let left_out = self.left_out(&name, kind);
+        let has_timer = left_out.is_none() && !self.is_traced;
+        let armed = has_timer.then(|| self.arm(tid, slot, late_ns, |_| carried_ns.cast_signed()));
         let (timer, armed_ns) = match armed {
             Some(Ok((timer, armed_ns))) => (Some(timer), armed_ns),
             refused => {
@@ -250,10 +253,10 @@ impl Registry {
             }
         };
         let mut coverage = Coverage::default();
-        if timer.is_none() {
-            coverage.begin_gap(if is_chosen { Gap::NoTimer } else { Gap::NotChosen }, armed_ns);
-        }
-        let carried_ns = if timer.is_some() { carried_ns } else { 0 };
+        let lacks_timer = timer.is_none() && !self.is_traced;
+        let gap = left_out.or(lacks_timer.then_some(Gap::NoTimer));
+        gap.inspect(|&cause| coverage.begin_gap(cause, armed_ns));
+        let carried_ns = if gap.is_none() { carried_ns } else { 0 };
         table.remainder.remove(carried_ns);
         table.next_id += 1;
         let known_ns = known_ns.max(table.clocks_at_attach.remove(&tid).unwrap_or(0));

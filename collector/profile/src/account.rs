@@ -38,7 +38,7 @@ impl CpuTime {
         let (before_timer, profiler, outside) = match mode {
             // The process has no clock of its own for the lives of its threads.
             Mode::Wall => (statistics.before_timer_ns, 0, 0),
-            Mode::CpuTime => {
+            Mode::CpuTime | Mode::Jvmti => {
                 let (before_timer, profiler) = (statistics.before_timer_ns, statistics.sampler_cpu_ns);
                 let known = [kernel, before_timer, profiler];
                 (before_timer, profiler, statistics.process_cpu_ns.saturating_sub(total(known)))

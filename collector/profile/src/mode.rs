@@ -12,6 +12,8 @@ pub enum Mode {
     CpuTime,
     /// Wall time, waiting included.
     Wall,
+    /// CPU time, shown at the stacks of the next safepoints.
+    Jvmti,
 }
 
 impl Mode {
@@ -20,6 +22,7 @@ impl Mode {
         match hello.mode() {
             v1::Mode::CpuTime => Mode::CpuTime,
             v1::Mode::Wall => Mode::Wall,
+            v1::Mode::Jvmti => Mode::Jvmti,
         }
     }
 
@@ -28,6 +31,7 @@ impl Mode {
         match self {
             Mode::CpuTime => "cputime",
             Mode::Wall => "wall",
+            Mode::Jvmti => "jvmti",
         }
     }
 
@@ -36,6 +40,7 @@ impl Mode {
         match self {
             Mode::CpuTime => "CPU time",
             Mode::Wall => "wall time",
+            Mode::Jvmti => "CPU time at safepoints",
         }
     }
 
@@ -44,6 +49,7 @@ impl Mode {
         match self {
             Mode::CpuTime => "cpu",
             Mode::Wall => "wall",
+            Mode::Jvmti => "cpu_at_safepoints",
         }
     }
 
@@ -52,6 +58,10 @@ impl Mode {
         match self {
             Mode::CpuTime => None,
             Mode::Wall => Some("mode=wall: samples stand for wall time, waiting included"),
+            Mode::Jvmti => Some(
+                "mode=jvmti: samples stand for CPU time, but their stacks are those of the next safepoints (GetStackTrace), \
+                 which code without safepoint polls never reaches",
+            ),
         }
     }
 }
@@ -68,5 +78,7 @@ mod tests {
         let wall = Hello { mode: v1::Mode::Wall.into(), ..Hello::default() };
         assert_eq!((Mode::of(&wall).name(), Mode::of(&wall).sample_type()), ("wall", "wall"));
         assert_eq!(Mode::CpuTime.remark(), None);
+        let jvmti = Mode::of(&Hello { mode: v1::Mode::Jvmti.into(), ..Hello::default() });
+        assert_eq!((jvmti.name(), jvmti.sample_type()), ("jvmti", "cpu_at_safepoints"));
     }
 }

@@ -202,6 +202,15 @@ impl FrameNames {
         })
     }
 
+    /// Returns the id of a frame of the VM's stack trace; `bci` is negative in native methods.
+    pub(super) fn traced<M: Memory>(&mut self, method: Method, bci: i32, vm: &Vm<M>) -> u64 {
+        match bci {
+            ..0 => self.java((method, -1, FrameKind::NativeMethod), &[], vm),
+            _ if !self.has_positions => self.java((method, -1, FrameKind::Unspecified), &[], vm),
+            _ => self.java((method, bci, FrameKind::Unspecified), &[], vm),
+        }
+    }
+
     /// Returns the id of a stub. A routine that was generated after the sample is not the one that ran.
     fn stub<M: Memory>(&mut self, blob: Blob, place: Place, vm: &Vm<M>) -> u64 {
         let Self { stubs, blobs, routines, dictionaries, .. } = self;

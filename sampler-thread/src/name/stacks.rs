@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-use stackwalk::{Frame, Lines, Memory, StackCopy, Stop};
+use stackwalk::{Frame, Lines, Memory, Method, StackCopy, Stop};
 
 use crate::name::frames::FrameNames;
 use crate::name::routines::Routines;
 use crate::name::shown::{MostFrames, Shown};
 use crate::process::{ThreadFacts, ThreadKind};
+use crate::traces::Trace;
 use crate::validity::lifetime::{Change, Lifetime};
 use crate::validity::self_test::{Capabilities, CompiledCode};
 use crate::walk::snapshot::Snapshot;
@@ -135,6 +136,36 @@ impl StackNamer {
             compiled,
             is_biased,
         }
+    }
+
+    /// Names a stack trace that the VM gave; returns its id, and the number of frames that may have been unloaded.
+    pub fn name_trace<M: Memory>(
+        &mut self,
+        vm: &Vm<M>,
+        walker: &mut StackWalker,
+        trace: &Trace,
+        stop: &str,
+    ) -> (u64, u32) {
+        if !walker.lifetime.covers(trace.ticks) {
+            walker.lifetime.observe(&vm.memory);
+        }
+        self.begin(walker, trace.ticks);
+        self.names.ticks = trace.ticks;
+        self.names.uncertain_at = (!walker.lifetime.is_certain(trace.ticks)).then_some(trace.ticks);
+        self.trace_frames(vm, trace);
+        if !self.prove(&vm.memory, &mut walker.lifetime) {
+            self.names.uncertain_at = Some(trace.ticks);
+            self.trace_frames(vm, trace);
+        }
+        (self.names.dictionaries.stack(&self.ids, stop), self.names.unloaded)
+    }
+
+    fn trace_frames<M: Memory>(&mut self, vm: &Vm<M>, trace: &Trace) {
+        let Self { names, ids, lines: (lines, _), .. } = self;
+        ids.clear();
+        names.unloaded = 0;
+        let nearby = vm.nearby(lines);
+        ids.extend(trace.frames.iter().map(|&(method, bci)| names.traced(Method(method), bci, &nearby)));
     }
 
     /// Forgets what may not hold for a stack that was sampled at `ticks`.

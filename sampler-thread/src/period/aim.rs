@@ -37,13 +37,15 @@ pub enum Clock {
         /// Their period in millionths of the interval.
         factor_ppm: u32,
     },
+    /// No signals: another thread asks the VM for stack traces ([`crate::traces`]).
+    Traces,
 }
 
 impl Clock {
     /// Returns the clock that measures threads.
     pub fn of_threads(self) -> ThreadClock {
         match self {
-            Self::Ticks | Self::Events { .. } => ThreadClock::Cpu,
+            Self::Ticks | Self::Events { .. } | Self::Traces => ThreadClock::Cpu,
             Self::Wall { .. } => ThreadClock::Wall,
         }
     }
@@ -52,6 +54,7 @@ impl Clock {
     pub fn aim(self, interval_ns: u64, measured_ns: u64) -> Aim {
         match self {
             Self::Ticks => Aim::new(interval_ns, measured_ns),
+            Self::Traces => Aim { interval_ns, tick_ns: interval_ns, period_ns: interval_ns },
             Self::Events { factor_ppm } | Self::Wall { factor_ppm } => {
                 let period_ns = u128::from(interval_ns) * u128::from(factor_ppm) / 1_000_000;
                 let period_ns = u64::try_from(period_ns).unwrap_or(u64::MAX).max(SHORTEST_EVENT_NS);

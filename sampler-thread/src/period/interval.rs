@@ -39,7 +39,7 @@ impl Tuning {
     pub fn wall_share_ns(&self) -> u64 {
         match self.clock {
             Clock::Wall { .. } => period_of_rate(self.rate.unwrap_or(WALL_RATE), 1).unwrap_or(0),
-            Clock::Ticks | Clock::Events { .. } => 0,
+            Clock::Ticks | Clock::Events { .. } | Clock::Traces => 0,
         }
     }
 

@@ -80,7 +80,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
         let delays = self.accounts.iter_mut().filter_map(|account| account.run_delay_ns);
         self.waiting.read(delays.sum());
-        if silent.is_empty() {
+        if silent.is_empty() || self.traces.is_some() {
             return;
         }
         self.process.examine_silent(&silent);

@@ -33,7 +33,7 @@ const BATCH_SAMPLES: usize = 2_000;
 const PENDING_ENTRIES: usize = 20_000;
 
 /// Cause of a request that cannot become a sample because its thread is unknown.
-const NO_THREAD: &str = "no_thread";
+pub(super) const NO_THREAD: &str = "no_thread";
 
 /// A request whose stack was walked.
 struct WalkedRequest<'p> {
@@ -48,6 +48,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
     /// Makes samples of all waiting requests, and of those that arrive within [`LONGEST_DRAIN`].
     pub(super) fn sample_waiting(&mut self) {
         let start = Instant::now();
+        self.sample_traces();
         self.sample_java_threads();
         loop {
             while let Some(request) = self.without_java.pop_front() {
@@ -202,7 +203,12 @@ impl<P: Process, M: Memory> Worker<P, M> {
             flags |= FLAG_BIASED;
         }
         let thread = virtual_thread.unwrap_or(account.facts.id);
-        self.batch.push(Sample { time_ns, thread, stack: stack.id, cpu_ns, flags, count: 1 });
+        self.send(Sample { time_ns, thread, stack: stack.id, cpu_ns, flags, count: 1 });
+    }
+
+    /// Adds a sample to the batch, which is sent when it is full.
+    pub(super) fn send(&mut self, sample: Sample) {
+        self.batch.push(sample);
         let pending = self.namer.names.dictionaries.pending_len();
         if self.batch.len() >= BATCH_SAMPLES || pending >= PENDING_ENTRIES {
             self.flush();

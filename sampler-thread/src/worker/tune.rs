@@ -76,7 +76,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
 
     /// Returns the CPU time of the profiler's own threads, in nanoseconds.
     pub(super) fn own_cpu_ns(&self) -> u64 {
-        let others = self.destinations.cpu_ns().saturating_add(self.intake.cpu_ns());
+        let traces_ns = self.traces.as_ref().map_or(0, |traces| traces.cpu_ns());
+        let others =
+            self.destinations.cpu_ns().saturating_add(self.intake.cpu_ns()).saturating_add(traces_ns);
         clock::own_cpu_nanos().saturating_add(others)
     }
 

@@ -108,7 +108,8 @@ impl<'p> Chunk<'p> {
                 fields.number(thread);
                 fields.boolean(self.profile.is_failed(sample.stack));
                 fields.number(period_ns);
-                fields.boolean(false); // stacks are taken where the tick found the thread
+                // Otherwise stacks are taken where the tick found the thread.
+                fields.boolean(mode == Mode::Jvmti);
                 self.events.event(Id::CpuTimeSample as u64, &fields);
             }
             if options.execution_samples || mode == Mode::Wall {

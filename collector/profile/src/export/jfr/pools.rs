@@ -218,6 +218,8 @@ fn jvm_type(kind: FrameKind) -> (u64, &'static str) {
         FrameKind::Interpreted => (0, "Interpreted"),
         FrameKind::C1 | FrameKind::C2 => (1, "JIT compiled"),
         FrameKind::Inlined => (2, "Inlined"),
+        // Java code of which nothing else is known.
+        FrameKind::Unspecified => (5, "Unknown"),
         _ => (3, "Native"),
     }
 }

@@ -8,7 +8,7 @@ let processes = [];
 let timeline = null;
 
 /** What the numbers of a mode are. */
-const TIMES = { cputime: "CPU time", wall: "wall time" };
+const TIMES = { cputime: "CPU time", wall: "wall time", jvmti: "CPU time at safepoints" };
 const timeOf = (process) => TIMES[process.mode] || TIMES.cputime;
 
 /** What the numbers of the selected processes are. */

@@ -6,6 +6,8 @@ const MEANINGS = {
   pool_exhausted: "No memory was left for a copy of the stack",
   not_chosen: "The options threads and skipthreads leave these threads out",
   no_timer: "The thread had no timer: the system's limit of timers was reached",
+  no_java_stack: "Threads of which the JVM gives no stack traces: GC, compiler and native threads (mode=jvmti)",
+  no_java_frames: "A Java thread without Java code on its stack at the safepoint (mode=jvmti)",
   not_received: "The agent sent the samples, but they did not arrive here",
   stopping: "The thread ended, or the profiler was stopping",
   bad_context: "The kernel gave no usable registers",
