@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use sampler_thread::account::clock::process_cpu_nanos;
 
 use crate::jvmti::vm::Vm;
-use crate::jvmti::{guard, initialised};
+use crate::jvmti::{guard, initialised, thread_names};
 use crate::options::dumps::{CpuLimit, DumpOptions};
 use crate::options::file_name;
 use crate::signal::dump_request::{Dying, Requests};
@@ -88,6 +88,9 @@ fn check_folder(pattern: &str) -> Result<(), String> {
 
 fn begin(vm: Vm, options: DumpOptions) -> Result<(), String> {
     let dumper = StackDumper::new(vm)?;
+    if let Err(error) = thread_names::follow(vm) {
+        tracing::info!("dumps have the kernel's names of threads: {error}");
+    }
     let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
     let event = event.map_err(|error| error.desc().to_owned())?;
     if let Some(signal) = options.signal.filter(|&signal| signal::has_handler(signal)) {
@@ -212,7 +215,7 @@ impl DumpThread {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let head = format!("Stacks of process {} at {}: {reason}\n\n", std::process::id(), now.as_secs());
         let written = out.write_all(head.as_bytes()).map_err(|error| error.to_string());
-        let dumped = written.and_then(|()| self.dumper.dump(dying, &[], &mut *out));
+        let dumped = written.and_then(|()| self.dumper.dump(dying, &thread_names::known(), &mut *out));
         if let Err(error) = dumped {
             log::print(&format!("the stacks of this process are incomplete: {error}"));
         }

@@ -9,6 +9,7 @@
 //! is restored.
 //! Decision: `design/stack-dumps.md`.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -27,7 +28,7 @@ use sampler_thread::walk::vm::Vm as ReadVm;
 use stackwalk::{Capture, Frozen, HotSpot, LiveMemory, Memory, ThreadOffsets};
 
 use crate::jvmti::vm::Vm;
-use crate::jvmti::vm_memory;
+use crate::jvmti::{thread_names, vm_memory};
 use crate::signal::dump_request::Dying;
 use crate::signal::hold::{self, Holder, NotHeld};
 use crate::signal::own_stack::BlockOffset;
@@ -68,20 +69,12 @@ pub fn answer(vm: Vm, reply: &Path) -> io::Result<()> {
     let mut stream = UnixStream::connect(reply)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let mut text = Vec::new();
-    let dumped = StackDumper::new(vm).and_then(|dumper| dumper.dump(None, &java_names(vm), &mut text));
+    let dumped =
+        StackDumper::new(vm).and_then(|dumper| dumper.dump(None, &thread_names::of_running(vm), &mut text));
     if let Err(reason) = dumped {
         text = format!("error: {reason}\n").into_bytes();
     }
     stream.write_all(&text)
-}
-
-/// Returns the names of the Java threads by the addresses of their `JavaThread`s.
-fn java_names(vm: Vm) -> Vec<(u64, String)> {
-    let (Ok(jni), Ok(jvmti)) = (vm.jni(), vm.jvmti()) else { return Vec::new() };
-    jni.in_frame(2 * kernel_threads::list().len() + 16, || {
-        let name = |thread| Some((jni.java_thread(thread)?, jni.thread_name(thread)?));
-        jvmti.all_threads().into_iter().filter_map(name).collect()
-    })
 }
 
 /// A thread whose stack was copied.
@@ -154,6 +147,11 @@ impl StackDumper {
         self.unloading.note(self.memory);
         let java = java_threads(&self.hotspot, self.memory);
         let vm = ReadVm { hotspot: Arc::clone(&self.hotspot), memory: self.memory };
+        let name_of = |thread: &JavaThread| {
+            let (_, name) = names.iter().find(|(address, _)| *address == thread.address)?;
+            Some((thread.tid, name.as_str()))
+        };
+        let names = java.iter().filter_map(name_of).collect();
         let mut printed = Printed {
             printer: StackPrinter::new(vm, Arc::clone(&self.unloading), function_text),
             names,
@@ -238,20 +236,24 @@ impl StackDumper {
 /// The text of a dump.
 struct Printed<'a> {
     printer: StackPrinter<&'static LiveMemory>,
-    names: &'a [(u64, String)],
+    /// Names of Java threads by their kernel ids.
+    names: HashMap<i32, &'a str>,
     out: &'a mut dyn Write,
     whole: usize,
     partial: usize,
 }
 
 impl Printed<'_> {
+    /// Returns the name in Java, or the kernel's.
+    fn name(&self, tid: i32) -> String {
+        let known = self.names.get(&tid).map(|name| (*name).to_owned());
+        known.or_else(|| kernel_threads::name_of(tid)).unwrap_or_default()
+    }
+
     /// Writes a stack at once: a dying process may not get further.
     fn stack(&mut self, Copied { tid, head, stack, ticks }: &Copied) -> Result<(), String> {
-        let address = head.capture.thread;
-        let name = self.names.iter().find(|(thread, _)| *thread == address && address != 0);
-        let name = name.map(|(_, name)| name.clone()).or_else(|| kernel_threads::name_of(*tid));
-        let kind = if address == 0 { "native" } else { "Java" };
-        let mut text = format!("Thread {tid} \"{}\" ({kind})\n", name.unwrap_or_default());
+        let kind = if head.capture.thread == 0 { "native" } else { "Java" };
+        let mut text = format!("Thread {tid} \"{}\" ({kind})\n", self.name(*tid));
         let snapshot = Snapshot { head: *head, stack, frozen: Frozen::NONE, name: &[], is_copy: true };
         match self.printer.print(&snapshot, *ticks, &mut text) {
             true => self.whole += 1,
@@ -265,7 +267,7 @@ impl Printed<'_> {
     fn rest(mut self, missed: &Missed, copied_in: Duration, begin: Instant) -> Result<(), String> {
         let mut text = String::new();
         for (tid, reason) in missed {
-            let name = kernel_threads::name_of(*tid).unwrap_or_default();
+            let name = self.name(*tid);
             // Writing to a string does not fail.
             let _ = writeln!(text, "Thread {tid} \"{name}\"\n[no stack: {reason}]\n");
         }

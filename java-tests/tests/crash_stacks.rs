@@ -52,6 +52,9 @@ fn die(jdk: &Jdk, how: &str, frames: &[&str]) -> Option<String> {
     let has = |text: &str| dump.lines().any(|line| line.starts_with(text));
     assert!(has("Crash.waitForEver(Crash.java:"), "{dump}");
     assert!(has("Crash.burnForEver(Crash.java:") || has("[no stack: it blocks signals]"), "{dump}");
+    // Names as in Java; the kernel cuts them after 15 bytes, and calls the main thread after the program.
+    assert!(first.first().is_some_and(|line| line.ends_with(" \"main\" (Java)")), "{first:#?}");
+    assert!(dump.contains(" \"waiting for ever, with a long name\" (Java)"), "{dump}");
     let last = dump.lines().last().unwrap_or_default();
     assert!(last.contains(" whole stacks, "), "{last}");
     fs::read_to_string(error).ok()

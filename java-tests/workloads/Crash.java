@@ -62,7 +62,7 @@ public final class Crash {
     public static void main(String[] arguments) throws InterruptedException {
         System.load(arguments[1]);
         CountDownLatch running = new CountDownLatch(2);
-        start("waiting", running, Crash::waitForEver);
+        start("waiting for ever, with a long name", running, Crash::waitForEver);
         start("burning", running, Crash::burnForEver);
         running.await();
         die(arguments[2]);

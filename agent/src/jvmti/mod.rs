@@ -54,6 +54,7 @@ pub mod pauses;
 pub mod routines;
 pub mod stack_trace;
 pub mod symbols;
+pub mod thread_names;
 pub mod trace_thread;
 pub mod vm;
 pub mod vm_memory;
