@@ -159,3 +159,25 @@ on_jdks! { concurrent 25;
         assert!(sampled > 0 && sampled < truth * 2 / 3, "sampled {sampled} of {truth}");
     }
 }
+
+on_jdks! { concurrent 17, 25;
+    /// Name and labels of the process select it, and log lines are in their file.
+    fn service_labels_and_log_file(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let log = folder.path().join("log");
+        let options = format!("service=shop,label=zone=eu-1,label=tier=web,log=info,logfile={}", log.display());
+        let run = Workload::new("Burner").argument(0.2).record_to_file(jdk, &options);
+        run.assert_exit_code(0);
+        let log = std::fs::read_to_string(&log).expect("the log file");
+        assert!(log.contains("profiling every 10ms of CPU time"), "{log}");
+        let of = |option: &str| {
+            let mut command = Command::new(binaries::tickwalk());
+            command.args(["export", "--format", "collapsed", "--label", option]).arg(&run.recording);
+            let finished = java_tests::run(command, |_| ());
+            finished.stdout.contains("Burner.")
+        };
+        assert!(of("zone=eu-1") && of("tier=web") && !of("zone=eu-2"));
+        let processes = run.tickwalk(&["query", "processes"]);
+        assert!(processes.contains("shop"), "{processes}");
+    }
+}
