@@ -44,6 +44,8 @@ pub struct Registry {
     /// True if threads get no timers, because the VM is asked for stack traces.
     pub(super) is_traced: bool,
     pub(super) table: Mutex<Table>,
+    /// Held while timers are deleted at the end.
+    stopping: Mutex<()>,
 }
 
 impl Registry {
@@ -57,7 +59,8 @@ impl Registry {
         aim: Aim,
     ) -> Self {
         let table = Mutex::new(Table { rings, aim, is_registering: true, ..Table::default() });
-        Self { shared, signal, choice, clock, share_ns: 0, is_traced: false, table }
+        let stopping = Mutex::new(());
+        Self { shared, signal, choice, clock, share_ns: 0, is_traced: false, table, stopping }
     }
 
     /// Lets the period grow by so many nanoseconds with each thread, at once; the sampler thread corrects it.
@@ -97,11 +100,11 @@ impl Registry {
         self.begin_java(&mut self.table.lock(), tid, thread);
     }
 
-    /// Registers a Java thread that another thread found running, unless it has ended meanwhile and its `JavaThread` is
-    /// freed.
+    /// Registers a Java thread that another thread found running, unless it has registered itself meanwhile, or has ended and
+    /// its `JavaThread` is freed.
     pub fn java_found(&self, tid: i32, thread: &JavaThread) {
         let mut table = self.table.lock();
-        if !table.detached.contains_key(&tid) {
+        if !table.detached.contains_key(&tid) && !table.by_tid.contains_key(&tid) {
             self.begin_java(&mut table, tid, thread);
         }
     }
@@ -193,19 +196,38 @@ impl Registry {
 
     /// Deletes every timer; threads that start from now on are not profiled.
     pub fn stop(&self) {
-        let mut table = self.table.lock();
-        table.stopped = true;
+        // A second caller returns when all timers are deleted.
+        let _stopping = self.stopping.lock();
+        let slots = {
+            let mut table = self.table.lock();
+            table.stopped = true;
+            table.parked.clear();
+            table.entries.len()
+        };
         let mut giving_way = GivingWay::begin();
-        for index in 0..table.entries.len() {
-            MutexGuard::unlocked_fair(&mut table, || giving_way.now_and_then());
-            let Some(entry) = table.entry_mut(index as u32) else { continue };
-            entry.close_timer();
-            // The account of a thread that runs on ends here.
-            if entry.facts.ended_ns.is_none() {
-                entry.facts.ended_ns = self.clock.read(entry.facts.tid).ok();
+        for first in (0..slots).step_by(LOOKED_AT_ONCE) {
+            giving_way.now_and_then();
+            let last = slots.min(first + LOOKED_AT_ONCE);
+            let taken: Vec<_> = {
+                let mut table = self.table.lock();
+                let entries = table.entries.get_mut(first..last).unwrap_or_default().iter_mut().flatten();
+                entries.map(|entry| (entry.facts.slot, entry.facts.tid, entry.take_timers())).collect()
+            };
+            // Without the lock, which a thread keeps that loses the processor in a system call.
+            let delete = |(slot, tid, timers)| {
+                drop(timers);
+                // The account of a thread that runs on ends here.
+                Some((slot, tid, self.clock.read(tid).ok()?))
+            };
+            let ends: Vec<(u32, i32, u64)> = taken.into_iter().filter_map(delete).collect();
+            let mut table = self.table.lock();
+            for (slot, tid, clock_ns) in ends {
+                let entry = table.entry_mut(slot);
+                if let Some(entry) = entry.filter(|entry| entry.facts.tid == tid) {
+                    entry.facts.ended_ns.get_or_insert(clock_ns);
+                }
             }
         }
-        table.parked.clear();
     }
 
     /// Returns the facts of a thread at this moment.

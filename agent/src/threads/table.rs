@@ -66,6 +66,11 @@ impl Entry {
         self.former.clear();
     }
 
+    /// Takes the thread's timer and perf events; dropping them deletes them.
+    pub(super) fn take_timers(&mut self) -> (Option<Source>, Vec<PerfEvent>) {
+        (self.timer.take(), std::mem::take(&mut self.former))
+    }
+
     /// CPU time that samples have claimed, those that were lost with a request included.
     pub(super) fn expired_ns(&self, shared: &Shared, slot: &ThreadSlot) -> u64 {
         let current = slot.grid.periods().saturating_mul(shared.period_ns(slot.grid.key().period()));

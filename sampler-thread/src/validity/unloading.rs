@@ -7,6 +7,8 @@
 //! unloaded before another pause: every collector keeps what was reachable when its marking began.
 //! At the start of a pause the VM thread waits for the sampler, within a budget, so that samples from before the pause
 //! are named before it frees anything. The sampler is not a thread of the VM: no safepoint stops it.
+//! The VM thread sleeps meanwhile. On a machine with more work than processors, a thread that sleeps gets its processor back
+//! only after the others' turns, some milliseconds later: after one such sleep, pauses look for the answer without sleeping.
 //! Invariant: the VM thread waits at most for the budget, and only if something is pending. It takes no lock that another
 //! thread may hold while it has no processor.
 //! Sources: `services/classLoadingService.cpp` (counted in `InstanceKlass::unload_class`, before the purge),
@@ -88,6 +90,8 @@ pub struct Unloading {
     requested: AtomicU32,
     /// Of these, the last one that a drain has answered; the VM thread sleeps on it.
     answered: AtomicU32,
+    /// Pauses left that do not sleep while they wait. Relaxed: only the VM thread uses it.
+    sleepless: AtomicU32,
     /// Marks at the ends of pauses.
     observations: Mutex<Vec<Observation>>,
     /// Time by which pauses were prolonged, in nanoseconds.
@@ -96,6 +100,10 @@ pub struct Unloading {
     cut_short: AtomicU64,
 }
 
+/// Time after the budget at which a sleep was too long; an idle processor wakes within 0.1 ms.
+const OVERSLEPT: Duration = Duration::from_millis(1);
+/// Pauses that do not sleep after one that has overslept: at most one in so many waits for a processor.
+const SLEEPLESS_PAUSES: u32 = 1000;
 /// Attempts of the VM thread to get the lock of the observations: some microseconds.
 const LOCK_ATTEMPTS: u32 = 100;
 /// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 25 ms.
@@ -125,6 +133,7 @@ impl Unloading {
             pause_waits: AtomicBool::new(false),
             requested: AtomicU32::new(0),
             answered: AtomicU32::new(0),
+            sleepless: AtomicU32::new(0),
             observations: Mutex::new(Vec::with_capacity(MAX_OBSERVATIONS)),
             added_ns: Histogram::new(),
             cut_short: AtomicU64::new(0),
@@ -225,6 +234,8 @@ impl Unloading {
 
     /// Waits until a drain has answered the pause; returns false at the deadline.
     fn await_answer(&self, pause: u32, deadline: Instant) -> bool {
+        let sleepless = self.sleepless.load(Ordering::Relaxed);
+        self.sleepless.store(sleepless.saturating_sub(1), Ordering::Relaxed);
         loop {
             // Acquire: pairs with `end_drain`.
             let answered = self.answered.load(Ordering::Acquire);
@@ -236,8 +247,20 @@ impl Unloading {
             if left.tv_sec == 0 && left.tv_nsec == 0 {
                 return false;
             }
+            if sleepless > 0 {
+                std::hint::spin_loop();
+                continue;
+            }
             // Ends when the number changes, at the deadline or without reason; the loop tells which.
             let _ = futex::wait(&self.answered, futex::Flags::PRIVATE, answered, Some(&left));
+            self.slept(Instant::now().saturating_duration_since(deadline));
+        }
+    }
+
+    /// Notes that a sleep ended so long after the deadline.
+    fn slept(&self, late: Duration) {
+        if late >= OVERSLEPT {
+            self.sleepless.store(SLEEPLESS_PAUSES, Ordering::Relaxed);
         }
     }
 
@@ -378,6 +401,27 @@ mod tests {
         });
         assert_eq!(unloading.cut_short(), 0);
         assert_eq!(unloading.observe(&StackCopy::new(0, &[])).mark, None, "nothing is certain in a pause");
+    }
+
+    #[test]
+    fn pauses_do_not_sleep_after_one_that_overslept() {
+        let unloading = unloading(Duration::from_secs(3600));
+        unloading.slept(OVERSLEPT / 2);
+        assert_eq!(unloading.sleepless.load(Ordering::Relaxed), 0);
+        unloading.slept(OVERSLEPT);
+        let (wake, woken) = channel();
+        std::thread::scope(|scope| {
+            let unloading = &unloading;
+            scope.spawn(move || {
+                woken.recv().expect("woken");
+                // Stores the answer as `end_drain` does, but wakes nobody.
+                let requested = unloading.begin_drain();
+                unloading.answered.store(requested, Ordering::Release);
+            });
+            unloading.pause_begins(|| true, || wake.send(()).expect("the sampler waits"));
+        });
+        assert_eq!(unloading.cut_short(), 0);
+        assert_eq!(unloading.sleepless.load(Ordering::Relaxed), SLEEPLESS_PAUSES - 1);
     }
 
     #[test]
