@@ -89,17 +89,20 @@ fn a_native_thread_without_a_stack_copy_is_cut() {
 }
 
 /// Walks a thread whose pc is `offset` bytes into a routine at 0x800 without tables, and whose return address, 0x105,
-/// follows a call of `target`.
-fn in_assembler(offset: u64, target: u32) -> (String, Stop) {
+/// follows a call of `target`. Each of `code` is machine code with its address.
+fn in_assembler(offset: u64, target: u32, code: &[(u64, Vec<u8>)]) -> (String, Stop) {
     let mut fixture = fixture::Fixture::load(&fixture::all()[0]);
     let mut call = vec![0xe8];
     call.extend(target.wrapping_sub(0x105).to_le_bytes());
     fixture.regions.insert(0x100, call);
+    fixture.regions.extend(code.iter().cloned());
     let hotspot = fixture.hotspot();
     let mut cache = Box::new(ScopeCache::new());
     let tables = |registers: &NativeRegisters| match registers.pc {
         0x105 => Ok(NativeRegisters { pc: 0x200, sp: registers.sp + 16, ..*registers }),
         0x200 => Err(NativeStop::Root),
+        // Functions that jump to the routine or call it, and one that is close to it.
+        pc @ (0x280..0x400 | 0x600..0x700) => Ok(NativeRegisters { pc, sp: registers.sp + 8, ..*registers }),
         pc => Err(NativeStop::NoRule(pc)),
     };
     let capture = stackwalk::Capture {
@@ -116,18 +119,58 @@ fn in_assembler(offset: u64, target: u32) -> (String, Stop) {
     (walks::as_text(&hotspot, &fixture, &frames, stop), stop)
 }
 
+#[track_caller]
+fn assert_whole((text, stop): &(String, Stop)) {
+    assert_eq!((*stop, text.contains("gap")), (Stop::EndOfStack, false), "{text}");
+    assert_eq!(text.lines().filter(|line| *line == "native code").count(), 3);
+}
+
+#[track_caller]
+fn assert_cut((text, stop): &(String, Stop)) {
+    assert!(text.contains("gap") && *stop != Stop::EndOfStack, "{text}");
+}
+
 #[test]
 fn assembler_without_tables_is_unwound_if_its_return_address_follows_a_call_of_it() {
     for offset in [0, 0x40, 0x300] {
-        let (text, stop) = in_assembler(offset, 0x800);
-        assert_eq!((stop, text.contains("gap")), (Stop::EndOfStack, false), "{offset:#x}: {text}");
-        assert_eq!(text.lines().filter(|line| *line == "native code").count(), 3);
+        assert_whole(&in_assembler(offset, 0x800, &[]));
     }
     // The call has another target: after the pc, too far before it, in code with tables.
-    for target in [0x850, 0x10, 0x200] {
-        let (text, stop) = in_assembler(0x40, target);
-        assert!(text.contains("gap") && stop != Stop::EndOfStack, "{target:#x}: {text}");
+    for target in [0x850, 0x10, 0x600] {
+        assert_cut(&in_assembler(0x40, target, &[]));
     }
+}
+
+/// A function at `start` of the fewest bytes that are searched, which begins with `first` and a jump to `target`.
+fn jumping(start: u64, first: &[u8], target: u64) -> (u64, Vec<u8>) {
+    let mut code = [first, &[0xe9]].concat();
+    let distance = target.wrapping_sub(start + code.len() as u64 + 4) as u32;
+    code.extend(distance.to_le_bytes());
+    code.resize(128, 0x90);
+    (start, code)
+}
+
+#[test]
+fn assembler_without_tables_is_unwound_if_the_function_that_was_called_jumps_to_it() {
+    // As in libjvm: `push rbp; mov rbp, rsp; pop rbp; jmp` (JDK 11), or a jump alone.
+    const FRAME: [u8; 5] = [0x55, 0x48, 0x89, 0xe5, 0x5d];
+    for first in [&FRAME[..], &[]] {
+        assert_whole(&in_assembler(0x40, 0x280, &[jumping(0x280, first, 0x800)]));
+    }
+    // `test cl, 7; je` to the last jump: the function chooses between routines.
+    let choice = [&[0xf6, 0xc1, 7, 0x74, 5, 0xe9][..], &0x1000_u32.to_le_bytes()].concat();
+    assert_whole(&in_assembler(0x40, 0x280, &[jumping(0x280, &choice, 0x800)]));
+    // One function jumps to the next.
+    let two = [jumping(0x280, &[], 0x300), jumping(0x300, &FRAME, 0x800)];
+    assert_whole(&in_assembler(0x40, 0x280, &two));
+
+    // Jumps to other places: after the pc, too far before it, in code with tables, and three jumps.
+    for target in [0x850, 0x10, 0x600] {
+        assert_cut(&in_assembler(0x40, 0x280, &[jumping(0x280, &[], target)]));
+    }
+    let three = [jumping(0x280, &[], 0x300), jumping(0x300, &[], 0x380), jumping(0x380, &[], 0x800)];
+    assert_cut(&in_assembler(0x40, 0x280, &three));
+    assert_cut(&in_assembler(0x40, 0x280, &[]));
 }
 
 #[test]

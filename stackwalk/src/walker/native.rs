@@ -9,7 +9,7 @@
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
 use crate::arch::{
     ANCHOR_SLACK, ASSEMBLER_ROUTINE_BYTES, CallTarget, DIRECT_CALL_BYTES, RETURNS_BY_REGISTER, Unwind,
-    call_before, patching_adapter,
+    call_before, far_jumps, patching_adapter,
 };
 use crate::frame::{Blob, Frame, Missing};
 use crate::hotspot::anchor::Anchor;
@@ -17,6 +17,11 @@ use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 use crate::native::{NativeRegisters, NativeStop};
 use crate::stop::Stop;
+
+/// Most functions between a call and an assembler routine, each of which ends with a jump to the next.
+const MAX_TAIL_CALLS: usize = 2;
+/// Bytes of such a function that are searched; `Copy::conjoint_memory_atomic` has 96.
+const TAIL_CALL_REACH: usize = 128;
 
 impl<M: Memory> Walk<'_, M> {
     /// Returns whether a run of native frames can begin at the interrupted instruction.
@@ -99,7 +104,7 @@ impl<M: Memory> Walk<'_, M> {
     /// The caller of a small assembler routine without unwind tables (`SpinPause`, `_Copy_*` of libjvm).
     ///
     /// These never move sp. The return address on top is proven by the call before it, which leads to the pc or a little
-    /// before it, where no table applies either.
+    /// before it, where no table applies either, or to a function that ends with a jump to such a place.
     /// Source: `os_cpu/linux_x86/linux_x86_64.S` (JDK 11, 17), `copy_linux_x86_64.S` and others (21, 25).
     fn caller_of_assembler(&mut self) -> Option<NativeRegisters> {
         let NativeRegisters { pc, sp, fp, .. } = self.registers;
@@ -107,17 +112,40 @@ impl<M: Memory> Walk<'_, M> {
         let mut code = [0; DIRECT_CALL_BYTES as usize];
         self.memory.read(returns.checked_sub(DIRECT_CALL_BYTES)?, &mut code).ok()?;
         let Some(CallTarget::Known(target)) = call_before(&code, returns) else { return None };
-        if pc.checked_sub(target).is_none_or(|distance| distance > ASSEMBLER_ROUTINE_BYTES) {
-            return None;
+        let is_reached = self.is_in_assembler(target) || self.jumps_to_assembler(target);
+        is_reached.then_some(NativeRegisters { pc: returns, sp, interrupted: false, ..self.registers })
+    }
+
+    /// Returns whether `address` is in the routine without unwind tables that the pc is in.
+    fn is_in_assembler(&mut self, address: u64) -> bool {
+        let at = NativeRegisters { pc: address, ..self.registers };
+        let distance = self.registers.pc.checked_sub(address);
+        distance.is_some_and(|distance| distance <= ASSEMBLER_ROUTINE_BYTES)
+            && self
+                .native
+                .as_deref_mut()
+                .is_some_and(|native| matches!(native.caller(&at, &self.stack), Err(NativeStop::NoRule(_))))
+    }
+
+    /// Returns whether the function at `start` ends with a jump into the routine without unwind tables that the pc is
+    /// in, or with one to another such function.
+    ///
+    /// The compiler ends these functions so; a jump leaves the return address on top of the stack.
+    /// Source: `AccessInternal::arraycopy_*` in `oops/accessBackend.cpp`, some of which call
+    /// `Copy::conjoint_memory_atomic` in `utilities/copy.cpp`, JDK 11 to 25.
+    fn jumps_to_assembler(&mut self, mut start: u64) -> bool {
+        for _ in 0..MAX_TAIL_CALLS {
+            let mut code = [0; TAIL_CALL_REACH];
+            if self.memory.read(start, &mut code).is_err() {
+                return false;
+            }
+            if far_jumps(&code, start).any(|target| self.is_in_assembler(target)) {
+                return true;
+            }
+            let Some(next) = far_jumps(&code, start).next() else { return false };
+            start = next;
         }
-        let routine = NativeRegisters { pc: target, ..self.registers };
-        let described = self.native.as_deref_mut()?.caller(&routine, &self.stack);
-        matches!(described, Err(NativeStop::NoRule(_))).then_some(NativeRegisters {
-            pc: returns,
-            sp,
-            interrupted: false,
-            ..self.registers
-        })
+        false
     }
 
     /// Returns whether a thread that runs no Java is in a generated routine of the VM, as compiler threads are in

@@ -23,10 +23,15 @@ pub(crate) fn is_near_jump_target(code: &[u8], pc: usize) -> bool {
 
 /// True if `code`, which begins at `start`, has a jump to `target`.
 pub(crate) fn has_far_jump(code: &[u8], start: u64, target: u64) -> bool {
+    far_jumps(code, start).any(|found| found == target)
+}
+
+/// The targets of all jumps in `code`, which begins at `start`.
+pub(crate) fn far_jumps(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
     let places = (start..).step_by(INSTRUCTION_BYTES);
-    places.zip(instructions(code)).any(|(place, instruction)| match flow(instruction) {
-        Flow::Branch(distance) | Flow::Jump(distance) => place.wrapping_add_signed(distance) == target,
-        Flow::Next | Flow::Away => false,
+    places.zip(instructions(code)).filter_map(|(place, instruction)| match flow(instruction) {
+        Flow::Branch(distance) | Flow::Jump(distance) => Some(place.wrapping_add_signed(distance)),
+        Flow::Next | Flow::Away => None,
     })
 }
 

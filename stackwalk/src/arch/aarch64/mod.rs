@@ -45,7 +45,7 @@ pub(crate) use interpreter::{
 };
 pub(crate) use jump_entered::*;
 pub(crate) use jump_target::{
-    FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_near_jump_target,
+    FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, far_jumps, has_far_jump, is_near_jump_target,
 };
 pub(crate) use pushed::pushed_words as words_below;
 pub use registers::{PreservedRegisters, Registers};

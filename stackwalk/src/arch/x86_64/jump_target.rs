@@ -45,14 +45,20 @@ fn ends(code: &[u8], start: usize) -> impl Iterator<Item = (usize, Flow)> {
 
 /// True if `code`, which begins at `start`, has a jump to `target` whose distance has four bytes.
 pub(crate) fn has_far_jump(code: &[u8], start: u64, target: u64) -> bool {
-    (0..code.len()).any(|at| {
+    far_jumps(code, start).any(|found| found == target)
+}
+
+/// The targets of all jumps in `code`, which begins at `start`, whose distance has four bytes; bytes that only look like
+/// a jump are among them.
+pub(crate) fn far_jumps(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    (0..code.len()).filter_map(move |at| {
         let (length, distance) = match code.get(at..) {
             Some([0xe9, a, b, c, d, ..]) => (5, [*a, *b, *c, *d]),
             Some([0x0f, 0x80..=0x8f, a, b, c, d, ..]) => (6, [*a, *b, *c, *d]),
-            _ => return false,
+            _ => return None,
         };
         let end = start.wrapping_add(at as u64).wrapping_add(length);
-        end.wrapping_add_signed(i32::from_le_bytes(distance).into()) == target
+        Some(end.wrapping_add_signed(i32::from_le_bytes(distance).into()))
     })
 }
 
