@@ -47,7 +47,7 @@ pub use stacks::{MethodWeight, Stack, Stacks};
 pub use starvation::Starvation;
 pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount, VirtualThread};
 pub use tolerance::{
-    INTERVAL_NS, MAX_TICK_DELAY_NS, TICK_NS, binomial_tolerance, rare_events, reported_tick_ns,
+    CUT_SHARE, INTERVAL_NS, MAX_TICK_DELAY_NS, TICK_NS, binomial_tolerance, rare_events, reported_tick_ns,
     span_tolerance_ns, spans_tolerance_ns,
 };
 pub use truth::Truth;

@@ -8,10 +8,10 @@ use tempfile::TempDir;
 use crate::binaries;
 use crate::collector::summary_of;
 use crate::process::{self, Finished};
-use crate::stacks::Stacks;
+use crate::stacks::{Stack, Stacks};
 use crate::starvation::Starvation;
 use crate::summary::Summary;
-use crate::tolerance::{binomial_tolerance, span_tolerance_ns};
+use crate::tolerance::{binomial_tolerance, rare_events, span_tolerance_ns};
 use crate::truth::Truth;
 
 /// A workload that ran under the profiler.
@@ -93,6 +93,37 @@ impl Run {
         Stacks::parse_collapsed(&self.tickwalk(&export))
     }
 
+    /// Asserts that `is_right` holds for all samples of `stacks`, which are some of this recording, but for those that a share
+    /// of `failing` gives by chance.
+    ///
+    /// Samples are counted by the mean weight of a sample, and each stack has one at least. Those without a copy of the
+    /// stack are left out; the measured delays must explain them.
+    ///
+    /// # Panics
+    /// If there are more failures, or none of the samples is left.
+    #[track_caller]
+    pub fn assert_failures_are_rare(&self, stacks: &Stacks, failing: f64, is_right: impl Fn(&Stack) -> bool) {
+        self.starvation_loss_ns();
+        let summary = self.summary();
+        let mean_ns = (summary.cpu_ns.sampled.cast_unsigned() / summary.samples.max(1)).max(1);
+        let samples_of = |stack: &Stack| ((stack.ns + mean_ns / 2) / mean_ns).max(1);
+        let (mut all_ns, mut failed, mut wrong) = (0, 0, Vec::new());
+        for stack in stacks.all.iter().filter(|stack| !stack.lacks_copy()) {
+            all_ns += stack.ns;
+            if !is_right(stack) {
+                failed += samples_of(stack);
+                wrong.push(stack);
+            }
+        }
+        let samples = all_ns / mean_ns;
+        let most = rare_events(failing, samples);
+        assert!(
+            samples > 0 && failed <= most,
+            "{failed} of {samples} samples are wrong, by chance {most} at most: {wrong:#?}, {:?}",
+            summary.stops
+        );
+    }
+
     /// Asserts that the workload ended with this exit code.
     ///
     /// # Panics
@@ -119,8 +150,7 @@ impl Run {
         };
         summary.assert_losses();
         // Where the pool is short of large slabs, a small one holds the newest part of a stack.
-        let without_copy = |stop: &str| matches!(stop, "pool_exhausted" | "copy_end");
-        let without_copy_ns = self.stacks().ns_where(|stack| stack.stop.as_deref().is_some_and(without_copy));
+        let without_copy_ns = self.stacks().ns_where(Stack::lacks_copy);
         let ns = summary.cpu_ns.lost_before_end().cast_unsigned() + without_copy_ns;
         self.starvation.assert_explains_loss(ns);
         ns

@@ -14,6 +14,11 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// Returns whether the stack was not copied, or only its newest part, because the snapshot pool was full.
+    pub fn lacks_copy(&self) -> bool {
+        matches!(self.stop.as_deref(), Some("pool_exhausted" | "copy_end"))
+    }
+
     /// Returns the number of frames of this name.
     pub fn count(&self, frame: &str) -> usize {
         self.frames.iter().filter(|name| *name == frame).count()

@@ -2,7 +2,10 @@
 
 use java_tests::{Jdk, Stack, Workload, native_library, on_every_jdk};
 
-/// Runs the workload with a timer of this kind; at most one stack of a thousand may be cut.
+/// Share of stacks that may be cut, as elsewhere; without a rule for the signals of others, four of five were.
+const CUT: f64 = 0.0002;
+
+/// Runs the workload with a timer of this kind; stacks are cut as rarely as without it.
 fn check_beside(jdk: &Jdk, timer: &str) {
     let library = native_library("foreigntimer");
     let run = Workload::new("ForeignTimer").argument(8).argument(library.display()).argument(timer);
@@ -12,16 +15,9 @@ fn check_beside(jdk: &Jdk, timer: &str) {
     assert!(ticks > 100, "the foreign timer expired {ticks} times");
 
     let main = run.stacks().below("ForeignTimer.main");
-    let all = run.stacks_by_thread().below("main").all;
-    let total: u64 = all.iter().map(|stack| stack.ns).sum();
-    // Assembler routines that are entered by a jump have no unwind table; the Java frames below them are found.
-    let is_copying = |stack: &Stack| stack.frames.last().is_some_and(|leaf| leaf.starts_with("_Copy_"));
-    let is_whole =
-        |stack: &Stack| stack.stop.is_none() && (!stack.has("[native frames missing]") || is_copying(stack));
-    let cut: Vec<&Stack> = all.iter().filter(|stack| !is_whole(stack)).collect();
-    let cut_ns: u64 = cut.iter().map(|stack| stack.ns).sum();
     assert!(run.summary().thread("main").samples > 1000, "{:?}", run.summary().cpu_ns);
-    assert!(cut_ns * 1000 <= total, "{cut_ns} of {total} ns in cut stacks: {cut:#?}");
+    let is_whole = |stack: &Stack| stack.stop.is_none() && !stack.has("[native frames missing]");
+    run.assert_failures_are_rare(&run.stacks_by_thread().below("main"), CUT, is_whole);
 
     // The handler is on the stack where it runs, and nowhere else.
     let handler = main.below("foreign_handler");
