@@ -4,6 +4,7 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use java_tests::collector::summary_of;
 use java_tests::{Finished, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run};
@@ -57,7 +58,25 @@ fn traces(pid: i32) -> Traces {
     }
 }
 
-on_every_jdk! {
+/// Waits until a process holds `expected`, as its threads end a moment after they were joined.
+#[track_caller]
+fn await_traces(pid: i32, expected: &Traces) {
+    await_that(|| traces(pid) == *expected);
+    assert_eq!(traces(pid), *expected);
+}
+
+/// Waits until `holds` does, for half a minute at most.
+#[allow(clippy::disallowed_methods, reason = "the kernel announces no change of the files in /proc")]
+fn await_that(holds: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+on_every_jdk! { concurrent;
     /// The JVM writes the recording; what is sampled so far can be seen at any time.
     fn starts_dumps_and_stops(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -106,7 +125,7 @@ const CYCLES: usize = 12;
 /// Cycles after which libraries, classes and the arenas of the C library are there.
 const WARM: usize = 6;
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Before the first start and after each stop there is no timer, no handler and no thread of the agent.
     fn an_agent_that_waits_leaves_nothing(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -123,11 +142,13 @@ on_every_jdk! {
             assert_eq!((before.timers, before.threads), (0, 0));
             if sizes.len() < CYCLES {
                 succeed(&["start", &text]);
+                // A thread sets its name itself.
+                await_that(|| traces(pid).threads > 0);
                 let during = traces(pid);
                 assert!(during.timers > 0 && during.threads > 0, "{during:?}");
                 assert_ne!(during.handled_signals, before.handled_signals);
                 succeed(&["stop", &text]);
-                assert_eq!(traces(pid), *before);
+                await_traces(pid, before);
                 assert_eq!(status(pid)["state"], "waiting");
                 sizes.push(memory_of(pid));
             } else {
@@ -186,7 +207,7 @@ fn attached(folder: &Path, pid: i32) -> (Child, BufReader<std::process::ChildStd
     (child, log)
 }
 
-on_jdks! { 11, 25;
+on_jdks! { concurrent 11, 25;
     /// A command that waits for a profile ends with it, with a complete report.
     fn attach_ends_when_another_command_stops_the_profile(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -209,7 +230,7 @@ on_jdks! { 11, 25;
     }
 }
 
-on_jdks! { 17, 25;
+on_jdks! { concurrent 17, 25;
     /// Ten seconds after its command was killed, the agent ends the profile and removes what the command has left.
     fn an_agent_whose_command_was_killed_ends_the_profile(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
