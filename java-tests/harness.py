@@ -6,6 +6,7 @@ command and libraries, default target/release), CARGO_TARGET_DIR.
 
 import hashlib
 import json
+import math
 import os
 import pathlib
 import random
@@ -26,6 +27,19 @@ FETCHED_BY = {"closure": "--programs", "spark": "--spark", "tomcat": "--web"}
 def complain(text):
     """Prints a line of progress or a warning to standard error."""
     print(f"{pathlib.Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
+
+
+def rare_events(share, count):
+    """The number of events that is exceeded by chance once in a million times, where each of `count` trials has this small
+    `share` of events (Poisson); as `rare_events` in src/tolerance.rs."""
+    mean = share * count
+    probability = math.exp(-mean)
+    above, events = 1 - probability, 0
+    while above >= 1e-6:
+        events += 1
+        probability *= mean / events
+        above -= probability
+    return events
 
 
 def fail(text):
