@@ -35,7 +35,7 @@ typedef struct {
 static Trace traces[MAX_TRACES];
 static ASGST_Method frames[MAX_FRAMES];
 static atomic_uint trace_count, frame_count;
-static atomic_long total, dropped, walks[CODES], cuts[CODES];
+static atomic_long total, failed, without, dropped, codes[CODES];
 static long interval = 10000;
 static char path[1024];
 
@@ -54,22 +54,20 @@ static void collect(ASGST_Iterator *iterator, void *argument) {
   }
 }
 
-static atomic_long *place_of(atomic_long *codes, int code) {
-  return &codes[code > 0 ? 0 : -code < CODES - 1 ? -code : CODES - 1];
-}
-
 static void on_tick(int signal, siginfo_t *info, void *context) {
   (void)signal;
   (void)info;
   Walk walk;
   walk.count = walk.end = 0;
-  int kind = ASGST_RunWithIterator(context, 0, collect, &walk);
+  int kind = ASGST_RunWithIterator(context, 0, collect, &walk), code = kind > 0 ? walk.end : kind;
   atomic_fetch_add(&total, 1);
-  if (kind <= 0) {
-    atomic_fetch_add(place_of(walks, kind), 1);
-    return;
+  if (kind <= 0 || code < 0) {
+    /* Threads of the VM and threads that end have no Java frames; any other code is a failure, and so is a cut trace. */
+    int is_without = code == ASGST_NO_TOP_JAVA_FRAME || code == ASGST_THREAD_EXIT || code == ASGST_NO_FRAME;
+    atomic_fetch_add(is_without ? &without : &failed, 1);
+    atomic_fetch_add(&codes[-code < CODES - 1 ? -code : CODES - 1], 1);
   }
-  if (walk.end < 0) atomic_fetch_add(place_of(cuts, walk.end), 1);
+  if (kind <= 0) return;
   unsigned trace = atomic_fetch_add(&trace_count, 1);
   unsigned first = atomic_fetch_add(&frame_count, (unsigned)walk.count);
   if (trace >= MAX_TRACES || first + (unsigned)walk.count > MAX_FRAMES) {
@@ -84,7 +82,7 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
 
 typedef struct {
   ASGST_Method method;
-  long self, all, last; /* `last`: the trace counted last, so that recursion counts once */
+  long self, all, last; /* `last`: the trace counted last, plus one, so that recursion counts once */
   char name[256];
 } Entry;
 
@@ -100,18 +98,15 @@ static Entry *entry_of(ASGST_Method method) {
   return bsearch(&method, entries, entry_count, sizeof *entries, by_address);
 }
 
-static void name_of(Entry *entry) {
+static void add_entry(ASGST_Method method) {
   char class_name[120] = "", method_name[120] = "";
-  ASGST_MethodInfo method = {0};
-  method.method_name = method_name;
-  method.method_name_length = sizeof method_name;
-  ASGST_GetMethodInfo(entry->method, &method);
-  ASGST_ClassInfo class = {0};
-  class.class_name = class_name;
-  class.class_name_length = sizeof class_name;
-  ASGST_GetClassInfo(method.klass, &class);
-  if (method.method_name_length == 0) strcpy(entry->name, "[unloaded]");
-  else snprintf(entry->name, sizeof entry->name, "%s.%s", class_name, method_name);
+  ASGST_MethodInfo info = {.method_name = method_name, .method_name_length = sizeof method_name};
+  ASGST_GetMethodInfo(method, &info);
+  ASGST_ClassInfo class = {.class_name = class_name, .class_name_length = sizeof class_name};
+  ASGST_GetClassInfo(info.klass, &class);
+  Entry *entry = &entries[entry_count++];
+  entry->method = method;
+  snprintf(entry->name, sizeof entry->name, "%s.%s", class_name, info.method_name_length ? method_name : "[unloaded]");
 }
 
 static void name_methods(unsigned count) {
@@ -120,60 +115,70 @@ static void name_methods(unsigned count) {
   qsort(sorted, count, sizeof *sorted, by_address);
   entries = calloc(count + 1, sizeof *entries);
   for (unsigned i = 0; i < count; i++) {
-    if (i == 0 || sorted[i] != sorted[i - 1]) {
-      entries[entry_count].last = -1;
-      entries[entry_count].method = sorted[i];
-      name_of(&entries[entry_count++]);
-    }
+    if (i == 0 || sorted[i] != sorted[i - 1]) add_entry(sorted[i]);
   }
   free(sorted);
 }
 
-/* Equal traces lie together; of the newest frame last, as collapsed stacks are written. */
+/* The frame of a trace at `depth`, 0 for the oldest. */
+static ASGST_Method frame_at(const Trace *trace, unsigned depth) { return frames[trace->first + trace->count - 1 - depth]; }
+
+/* Equal traces lie together, and so do those with the same callers. */
 static int by_frames(const void *a, const void *b) {
   const Trace *x = a, *y = b;
-  unsigned least = x->count < y->count ? x->count : y->count;
-  for (unsigned i = 1; i <= least; i++) {
-    ASGST_Method p = frames[x->first + x->count - i], q = frames[y->first + y->count - i];
+  for (unsigned depth = 0; depth < x->count && depth < y->count; depth++) {
+    ASGST_Method p = frame_at(x, depth), q = frame_at(y, depth);
     if (p != q) return p < q ? -1 : 1;
   }
   return x->count < y->count ? -1 : x->count > y->count;
 }
 
 static void write_stacks(FILE *out, unsigned count) {
-  qsort(traces, count, sizeof *traces, by_frames);
   for (unsigned i = 0, next; i < count; i = next) {
     for (next = i + 1; next < count && by_frames(&traces[i], &traces[next]) == 0;) next++;
-    for (unsigned f = traces[i].count; f-- > 0;) {
-      fprintf(out, "%s%s", entry_of(frames[traces[i].first + f])->name, f > 0 ? ";" : "");
+    for (unsigned depth = 0; depth < traces[i].count; depth++) {
+      fprintf(out, "%s%s", depth > 0 ? ";" : "", entry_of(frame_at(&traces[i], depth))->name);
     }
     fprintf(out, " %u\n", next - i);
   }
 }
 
+static void write_text(FILE *out, const char *text) {
+  for (; *text; text++) *text == '<' ? fputs("&lt;", out) : fputc(*text, out);
+}
+
 /* A box for each run of equal frames at `depth`, oldest frame first, and the boxes above it. */
-static void write_boxes(FILE *out, unsigned begin, unsigned end, unsigned depth, unsigned total) {
+static void write_boxes(FILE *out, unsigned begin, unsigned end, unsigned depth, unsigned all) {
   for (unsigned i = begin, next; i < end; i = next) {
     next = i + 1;
     if (traces[i].count <= depth) continue;
-    ASGST_Method method = frames[traces[i].first + traces[i].count - 1 - depth];
-    while (next < end && traces[next].count > depth && frames[traces[next].first + traces[next].count - 1 - depth] == method) next++;
-    double left = 100.0 * i / total, width = 100.0 * (next - i) / total;
-    const char *name = entry_of(method)->name;
-    fprintf(out, "<p title=\"");
-    for (const char *c = name; *c; c++) *c == '<' ? fputs("&lt;", out) : fputc(*c, out);
-    fprintf(out, " %.2f %%\" style=\"left:%.4f%%;width:%.4f%%;top:%upx;background:hsl(%u,90%%,70%%)\">", width, left, width, depth * 16,
-            20 + (unsigned)((size_t)method % 40));
-    for (const char *c = name; *c; c++) *c == '<' ? fputs("&lt;", out) : fputc(*c, out);
-    fputc('\n', out);
-    write_boxes(out, i, next, depth + 1, total);
+    ASGST_Method method = frame_at(&traces[i], depth);
+    while (next < end && traces[next].count > depth && frame_at(&traces[next], depth) == method) next++;
+    double left = 100.0 * i / all, width = 100.0 * (next - i) / all;
+    fprintf(out, "<p style=\"left:%.4f%%;width:%.4f%%;top:%upx;background:hsl(%u,90%%,70%%)\" title=\"%.2f %% ", left, width,
+            depth * 16, 20 + (unsigned)((size_t)method % 40), width);
+    write_text(out, entry_of(method)->name);
+    fprintf(out, "\">");
+    write_text(out, entry_of(method)->name);
+    write_boxes(out, i, next, depth + 1, all);
   }
 }
 
-static void write_flames(FILE *out, unsigned count) {
+static void write_file(unsigned count) {
+  size_t length = strlen(path);
+  FILE *out = fopen(path, "w");
+  if (!out) {
+    fprintf(stderr, "profiler: cannot write %s: %s\n", path, strerror(errno));
+    return;
+  }
   qsort(traces, count, sizeof *traces, by_frames);
-  fprintf(out, "<style>p{position:absolute;margin:0;height:15px;overflow:hidden;font:11px sans-serif}</style>\n");
-  write_boxes(out, 0, count, 0, count);
+  if (length > 5 && strcmp(path + length - 5, ".html") == 0) {
+    fprintf(out, "<style>p{position:absolute;margin:0;height:15px;overflow:hidden;font:11px sans-serif}</style>\n");
+    write_boxes(out, 0, count, 0, count);
+  } else {
+    write_stacks(out, count);
+  }
+  fclose(out);
 }
 
 static int by_self(const void *a, const void *b) {
@@ -181,41 +186,32 @@ static int by_self(const void *a, const void *b) {
   return x->self > y->self ? -1 : x->self < y->self;
 }
 
-static void print_codes(const char *text, atomic_long *codes) {
-  for (int code = 0; code < CODES; code++) {
-    if (codes[code]) printf("%s %d: %ld\n", text, -code, codes[code]);
-  }
+static void set_timer(long micros) {
+  struct timeval time = {micros / 1000000, micros % 1000000};
+  setitimer(ITIMER_PROF, &(struct itimerval){time, time}, NULL);
 }
 
 static void JNICALL on_vm_death(jvmtiEnv *jvmti, JNIEnv *env) {
   (void)jvmti;
   (void)env;
-  struct itimerval never = {{0, 0}, {0, 0}};
-  setitimer(ITIMER_PROF, &never, NULL);
+  set_timer(0);
   unsigned count = trace_count < MAX_TRACES ? trace_count : MAX_TRACES;
-  /* Threads of compilers and the collector run no Java; every other code is a failure, and so is a trace that is cut. */
-  long without = walks[-ASGST_NO_TOP_JAVA_FRAME] + walks[ASGST_NO_FRAME], failed = total - (long)trace_count - without;
-  for (int code = 0; code < CODES; code++) failed += cuts[code];
   printf("Total walks: %ld\nWithout Java frames: %ld\nFailed walks: %ld (%.3f %%)\n", total, without, failed,
          total > without ? 100.0 * (double)failed / (double)(total - without) : 0);
-  print_codes("Walks with code", walks);
-  print_codes("Traces cut with code", cuts);
+  for (int code = 0; code < CODES; code++) {
+    if (codes[code]) printf("Walks with code %d: %ld\n", -code, codes[code]);
+  }
   if (dropped) printf("Traces without room: %ld\n", dropped);
   name_methods(frame_count < MAX_FRAMES ? frame_count : MAX_FRAMES);
   for (unsigned i = 0; i < count; i++) {
     for (unsigned f = 0; f < traces[i].count; f++) {
       Entry *entry = entry_of(frames[traces[i].first + f]);
-      if (f == 0) entry->self++;
-      if (entry->last != (long)i) entry->all++;
-      entry->last = (long)i;
+      entry->self += f == 0;
+      entry->all += entry->last != (long)i + 1;
+      entry->last = (long)i + 1;
     }
   }
-  FILE *out = path[0] ? fopen(path, "w") : NULL;
-  if (path[0] && !out) fprintf(stderr, "profiler: cannot write %s: %s\n", path, strerror(errno));
-  size_t length = strlen(path);
-  int is_page = length > 5 && strcmp(path + length - 5, ".html") == 0;
-  if (out) (is_page ? write_flames : write_stacks)(out, count);
-  if (out) fclose(out);
+  if (path[0]) write_file(count);
   qsort(entries, entry_count, sizeof *entries, by_self);
   printf("%8s %8s  method\n", "self", "total");
   for (size_t i = 0; i < entry_count && i < 20; i++) {
@@ -228,13 +224,9 @@ static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
   (void)jvmti;
   (void)env;
   (void)thread;
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_sigaction = on_tick;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  struct sigaction action = {.sa_sigaction = on_tick, .sa_flags = SA_SIGINFO | SA_RESTART};
   sigaction(SIGPROF, &action, NULL);
-  struct itimerval every = {{interval / 1000000, interval % 1000000}, {interval / 1000000, interval % 1000000}};
-  setitimer(ITIMER_PROF, &every, NULL);
+  set_timer(interval);
 }
 
 JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
@@ -245,10 +237,7 @@ JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
   if (found) sscanf(found, "file=%1023[^,]", path);
   jvmtiEnv *jvmti;
   if ((*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_1_2) != JNI_OK) return JNI_ERR;
-  jvmtiEventCallbacks callbacks;
-  memset(&callbacks, 0, sizeof callbacks);
-  callbacks.VMInit = on_vm_init;
-  callbacks.VMDeath = on_vm_death;
+  jvmtiEventCallbacks callbacks = {.VMInit = on_vm_init, .VMDeath = on_vm_death};
   (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks);
   (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, JVMTI_EVENT_VM_INIT, NULL);
   (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, JVMTI_EVENT_VM_DEATH, NULL);

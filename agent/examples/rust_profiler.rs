@@ -6,99 +6,52 @@
 //!     -agentpath:target/release/examples/librust_profiler.so=flames.html -jar app.jar
 #![allow(unsafe_code, reason = "functions of the agent library and a signal handler")]
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+#[path = "../include/iterator/profile2.rs"]
+mod profile2;
+
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// `ASGST_Frame`.
-#[repr(C)]
-#[derive(Default)]
-struct Frame(u8, c_int, c_int, u64, [u64; 3]);
-
-/// `ASGST_MethodInfo`: class; name, signature and generic signature with their lengths; numbers.
-#[repr(C)]
-#[derive(Default)]
-struct MethodInfo(u64, Text, Text, Text, c_int, c_int, i64);
-
-/// `ASGST_ClassInfo`: name and generic name with their lengths; numbers.
-#[repr(C)]
-#[derive(Default)]
-struct ClassInfo(Text, Text, c_int, i64);
-
-/// A buffer of the caller's.
-#[repr(C)]
-struct Text(*mut c_char, c_int);
-
-impl Default for Text {
-    fn default() -> Self {
-        Self(std::ptr::null_mut(), 0)
-    }
-}
-
-impl Text {
-    fn of(bytes: &mut [u8; 200]) -> Self {
-        Self(bytes.as_mut_ptr().cast(), 200)
-    }
-}
-
-type Collect = extern "C" fn(*mut c_void, *mut Walk);
-
-unsafe extern "C" {
-    fn ASGST_RunWithIterator(context: *mut c_void, options: i32, fun: Collect, argument: *mut Walk) -> c_int;
-    fn ASGST_NextFrame(iterator: *mut c_void, frame: *mut Frame) -> c_int;
-    fn ASGST_GetMethodInfo(method: u64, info: *mut MethodInfo);
-    fn ASGST_GetClassInfo(class: u64, info: *mut ClassInfo);
-}
-
-/// Frames of one trace.
+/// Frames of one trace, and words for all traces: each is its length and its methods, newest first.
 const DEPTH: usize = 1024;
-const WORDS: usize = 1 << 22;
-/// Each trace as its length and its methods, newest first.
-static TRACES: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+static TRACES: [AtomicU64; 1 << 22] = [const { AtomicU64::new(0) }; 1 << 22];
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Walks by their code, negated; 0 also stands for success.
+/// Walks by their code, negated; 0 for success.
 static CODES: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 static FILE: OnceLock<String> = OnceLock::new();
 
-#[repr(C)]
-struct Walk {
-    count: usize,
-    end: c_int,
-    methods: [u64; DEPTH],
-}
-
-extern "C" fn collect(iterator: *mut c_void, walk: *mut Walk) {
-    // SAFETY: the walk of the handler that calls.
-    let walk = unsafe { &mut *walk };
-    let mut frame = Frame::default();
-    while let Some(place) = walk.methods.get_mut(walk.count) {
-        // SAFETY: the iterator of this call.
-        walk.end = unsafe { ASGST_NextFrame(iterator, &raw mut frame) };
-        if walk.end != 1 {
-            return;
-        }
-        *place = frame.3;
-        walk.count += 1;
-    }
-}
-
 /// Runs in the signal handler: allocates nothing, takes no lock.
 extern "C" fn on_tick(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
-    let mut walk = Walk { count: 0, end: 0, methods: [0; DEPTH] };
-    // SAFETY: the context of this handler, and a function that fits.
-    let kind = unsafe { ASGST_RunWithIterator(context, 0, collect, &raw mut walk) };
-    let code = if kind > 0 { walk.end.min(0) } else { kind };
-    let place = if kind > 0 && code == 0 { 0 } else { code.unsigned_abs().clamp(1, 63) as usize };
-    CODES[place].fetch_add(1, Relaxed);
-    if kind > 0 {
-        let first = USED.fetch_add(walk.count + 1, Relaxed);
-        let words = [walk.count as u64].into_iter().chain(walk.methods.iter().copied().take(walk.count));
-        for (word, value) in TRACES.iter().skip(first).zip(words) {
+    let (mut methods, mut count) = ([0; DEPTH], 0);
+    let each = |frame: &profile2::Frame| {
+        if let Some(place) = methods.get_mut(count) {
+            *place = frame.method;
+            count += 1;
+        }
+    };
+    // SAFETY: the context of this handler.
+    let code = match unsafe { profile2::walk(context, 0, each) } {
+        Err(0) => profile2::NO_TOP_JAVA_FRAME,
+        result => result.err().unwrap_or(0),
+    };
+    CODES[code.unsigned_abs().min(63) as usize].fetch_add(1, Relaxed);
+    if count > 0 {
+        let words = std::iter::once(count as u64).chain(methods.into_iter().take(count));
+        for (word, value) in TRACES.iter().skip(USED.fetch_add(count + 1, Relaxed)).zip(words) {
             word.store(value, Relaxed);
         }
     }
+}
+
+/// Ticks each time the process has used so much CPU time, in microseconds; 0 for never.
+fn every(micros: i64) -> c_int {
+    let time = libc::timeval { tv_sec: 0, tv_usec: micros };
+    let timer = libc::itimerval { it_interval: time, it_value: time };
+    // SAFETY: the timer is readable.
+    unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut()) }
 }
 
 /// Called by the VM before it starts; the functions answer once it is initialised.
@@ -117,88 +70,62 @@ extern "C" fn Agent_OnLoad(_vm: *mut c_void, options: *const c_char, _reserved: 
     every(1000)
 }
 
-/// Ticks each time the process has used so much CPU time, in microseconds; 0 for never.
-fn every(micros: i64) -> c_int {
-    let time = libc::timeval { tv_sec: 0, tv_usec: micros };
-    let timer = libc::itimerval { it_interval: time, it_value: time };
-    // SAFETY: the timer is readable.
-    unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut()) }
-}
-
-fn name_of(method: u64) -> String {
-    let (mut name, mut class_name) = ([0; 200], [0; 200]);
-    let mut info = MethodInfo(0, Text::of(&mut name), Text::default(), Text::default(), 0, 0, 0);
-    // SAFETY: the buffers live until the call returns.
-    unsafe { ASGST_GetMethodInfo(method, &raw mut info) };
-    let mut class = ClassInfo(Text::of(&mut class_name), Text::default(), 0, 0);
-    // SAFETY: as above.
-    unsafe { ASGST_GetClassInfo(info.0, &raw mut class) };
-    let text = |bytes| CStr::from_bytes_until_nul(bytes).unwrap_or_default().to_string_lossy().into_owned();
-    format!("{}.{}", text(&class_name), text(&name))
-}
-
-/// Writes a box for each run of equal frames at `depth` of sorted traces, oldest frame first, and the boxes above it.
-fn boxes(
-    html: &mut String,
-    traces: &[Vec<u64>],
-    (depth, left, total): (usize, f64, f64),
-    names: &HashMap<u64, String>,
-) {
-    let mut at = left;
-    for run in traces.chunk_by(|a, b| a.get(depth) == b.get(depth)) {
-        let share = run.len() as f64 / total * 100.0;
-        if let Some(method) = run[0].get(depth) {
-            let (name, top) = (names[method].replace('<', "&lt;"), depth * 16);
-            let hue = method % 40 + 20;
-            let _ = writeln!(
-                html,
-                "<p title='{name} {share:.2} %' style='left:{at}%;width:{share}%;top:{top}px;background:hsl({hue},90%,70%)'>{name}"
-            );
-            boxes(html, run, (depth + 1, at, total), names);
-        }
-        at += share;
-    }
-}
-
 /// Called by the VM at its end.
 #[unsafe(no_mangle)]
 extern "C" fn Agent_OnUnload(_vm: *mut c_void) {
     every(0);
+    let codes = CODES.each_ref().map(|count| count.load(Relaxed));
+    // Without Java frames: before VMInit (-1), of threads that end (-2), and of others (-4).
+    let (total, without) = (codes.iter().sum::<u64>(), codes[1] + codes[2] + codes[4]);
+    let failed = total - without - codes[0];
+    println!("Total walks: {total}\nWithout Java frames: {without}\nFailed walks: {failed}");
+    for (code, count) in codes.iter().enumerate().filter(|(_, count)| **count > 0) {
+        println!("Walks with code -{code}: {count}");
+    }
     let mut words = TRACES.iter().map(|word| word.load(Relaxed));
+    let mut names = HashMap::new();
     let mut traces = Vec::new();
     while let Some(count) = words.next().filter(|&count| count > 0) {
         let mut trace: Vec<u64> = words.by_ref().take(count as usize).collect();
         trace.reverse();
+        trace.iter().for_each(|&method| _ = names.entry(method).or_insert_with(|| profile2::name_of(method)));
         traces.push(trace);
     }
     traces.sort();
-    let codes: BTreeMap<usize, u64> = CODES.iter().map(|code| code.load(Relaxed)).enumerate().collect();
-    // Before VMInit the code is -1; threads without Java frames have -4.
-    let (total, without) = (codes.values().sum::<u64>(), codes[&1] + codes[&4]);
-    println!(
-        "Total walks: {total}\nWithout Java frames: {without}\nFailed walks: {}",
-        total - without - codes[&0]
-    );
-    for (code, count) in codes.iter().filter(|(_, count)| **count > 0) {
-        println!("Walks with code -{code}: {count}");
-    }
-    let methods: HashSet<u64> = traces.iter().flatten().copied().collect();
-    let names: HashMap<u64, String> = methods.into_iter().map(|method| (method, name_of(method))).collect();
     let mut own: BTreeMap<&str, u64> = BTreeMap::new();
-    for method in traces.iter().filter_map(|trace| trace.last()) {
-        *own.entry(&names[method]).or_default() += 1;
-    }
+    traces.iter().for_each(|trace| *own.entry(&names[&trace[trace.len() - 1]]).or_default() += 1);
     let mut own: Vec<_> = own.into_iter().collect();
     own.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
     for (name, count) in own.iter().take(20) {
         println!("{:7.2} %  {name}", *count as f64 / traces.len() as f64 * 100.0);
     }
-    let mut html =
-        "<style>p{position:absolute;margin:0;height:15px;overflow:hidden;font:11px sans-serif}</style>\n"
-            .to_owned();
+    let style =
+        "<style>p{position:absolute;margin:0;height:15px;overflow:hidden;font:11px sans-serif}</style>\n";
+    let mut html = style.to_owned();
     boxes(&mut html, &traces, (0, 0.0, traces.len() as f64), &names);
     let file = FILE.get().map_or("flames.html", String::as_str);
     if let Err(error) = std::fs::write(file, html) {
         eprintln!("rust_profiler: cannot write {file}: {error}");
+    }
+}
+
+type Position = (usize, f64, f64);
+
+/// Writes a box for each run of equal frames at a depth of sorted traces, oldest frame first, and the boxes above it.
+fn boxes(
+    html: &mut String,
+    traces: &[Vec<u64>],
+    (depth, mut left, all): Position,
+    names: &HashMap<u64, String>,
+) {
+    for run in traces.chunk_by(|a, b| a.get(depth) == b.get(depth)) {
+        let width = run.len() as f64 / all * 100.0;
+        if let Some(method) = run[0].get(depth) {
+            let (name, top, hue) = (names[method].replace('<', "&lt;"), depth * 16, method % 40 + 20);
+            let place = format!("left:{left}%;width:{width}%;top:{top}px;background:hsl({hue},90%,70%)");
+            let _ = writeln!(html, "<p title='{name} {width:.2} %' style='{place}'>{name}");
+            boxes(html, run, (depth + 1, left, all), names);
+        }
+        left += width;
     }
 }

@@ -138,7 +138,7 @@ public final class StackApi {
         }
         show("thread435 refused", thread435(0));
         show("trace435 depth", trace435(0, 2));
-        for (int scenario = 0; scenario < 4; scenario++) {
+        for (int scenario = 0; scenario < 5; scenario++) {
             show("ticks " + scenario, ticks(scenario));
         }
         show("callbacks", callbacks());

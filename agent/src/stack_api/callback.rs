@@ -92,7 +92,7 @@ pub unsafe extern "C" fn ASGST_WalkStackFromFrame(
     let Registers { pc, sp, fp } = frame;
     // SAFETY: no context; the walk ends before this returns.
     let subject = unsafe { Subject::of(api, Start::Frame { pc, sp, fp }, core::ptr::from_ref(&mark) as u64) };
-    if !subject.is_java_thread() || subject.is_exiting {
+    if !subject.is_java_thread() || subject.has_ended(api) {
         return THREAD_EXIT;
     }
     let Some(mut walk) = LiveWalk::new(api, &subject, native_callback.is_some()) else {
@@ -165,7 +165,7 @@ unsafe fn first_frame(start: Start<'_>, entry: u64, focus_on_java: bool) -> Opti
     let api = api()?;
     // SAFETY: by the caller's promise.
     let subject = unsafe { Subject::of(api, start, entry) };
-    if subject.is_exiting || !subject.is_java_thread() {
+    if subject.has_ended(api) || !subject.is_java_thread() {
         return None;
     }
     if !focus_on_java && matches!(start, Start::Interrupted(_)) {

@@ -267,7 +267,7 @@ impl Opened {
 
 fn kind_of(api: &Api, subject: &Subject, options: i32) -> Result<i32, i32> {
     let wanted = options & INCLUDE_NON_JAVA_FRAMES != 0;
-    if subject.is_exiting {
+    if subject.has_ended(api) {
         return Err(THREAD_EXIT);
     }
     match (subject.is_java_thread(), subject.has_java_frames(api)) {

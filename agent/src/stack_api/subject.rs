@@ -47,7 +47,7 @@ pub struct Subject {
     pub capture: Capture,
     /// The live stack from `capture.stack_low` on; empty where nothing is known to be readable.
     pub stack: &'static [u8],
-    /// True if the thread is ending.
+    /// True if the VM has marked the thread as ending.
     pub is_exiting: bool,
 }
 
@@ -153,6 +153,13 @@ impl Subject {
     pub fn has_java_frames(&self, api: &Api) -> bool {
         self.is_java_thread()
             && (self.capture.anchor_sp != 0 || self.is_in_java(api) || self.capture.deoptimized_pc != 0)
+    }
+
+    /// Returns whether the thread is ending and has no Java frames left. The VM marks a thread as ending after its last Java
+    /// code (`JavaThread::exit` in `runtime/thread.cpp`, JDK 11 and 17, `runtime/javaThread.cpp`, JDK 21 and 25), and also each
+    /// that is in native code when the VM ends (`VM_Exit::set_vm_exited`): those have Java frames.
+    pub fn has_ended(&self, api: &Api) -> bool {
+        self.is_exiting && !self.has_java_frames(api)
     }
 
     /// Returns whether the thread runs Java code.

@@ -120,7 +120,7 @@ unsafe fn count_frames(trace: &CallTrace, depth: i32, ucontext: *const c_void, c
     let Some(api) = api().filter(|_| !trace.environment.is_null()) else { return code::THREAD_EXIT };
     // SAFETY: by the caller's promise; the walk ends before this returns.
     let subject = unsafe { Subject::of(api, start_of(ucontext, caller), core::ptr::from_ref(caller) as u64) };
-    if !subject.is_java_thread() || subject.is_exiting {
+    if !subject.is_java_thread() || subject.has_ended(api) {
         return code::THREAD_EXIT;
     }
     if !subject.has_java_frames(api) {
@@ -237,7 +237,7 @@ unsafe fn kind_and_count(
     let Some(api) = api() else { return (UNKNOWN_TRACE, code::THREAD_EXIT) };
     // SAFETY: by the caller's promise; the walk ends before this returns.
     let subject = unsafe { Subject::of(api, start_of(ucontext, caller), core::ptr::from_ref(caller) as u64) };
-    if subject.is_exiting {
+    if subject.has_ended(api) {
         return (UNKNOWN_TRACE, code::THREAD_EXIT);
     }
     let native = options & INCLUDE_C_FRAMES != 0;

@@ -57,6 +57,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/signal/",
     "agent/src/stack_api/",
     "agent/examples/rust_profiler.rs",
+    "agent/include/iterator/profile2.rs",
     "java-tests/agct/src/",
 ];
 

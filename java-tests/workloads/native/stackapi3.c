@@ -32,11 +32,12 @@ static void *unknown_thread(void *argument) {
   return NULL;
 }
 
-/* 0: an ordinary call; 1: no environment; 2: a thread that the VM does not know; 3: found by dlsym, depth 1. */
+/* 0: an ordinary call; 1: no environment; 2: a thread that the VM does not know; 3: found by dlsym, depth 1; 4: an
+ * environment that is none, which HotSpot too compares with null only. */
 JNIEXPORT jstring JNICALL Java_StackApi_ticks(JNIEnv *env, jclass class, jint scenario) {
   (void)class;
   TICKWALK_CallFrame frames[DEPTH];
-  TICKWALK_CallTrace trace = {scenario == 1 ? NULL : env, 12345, frames};
+  TICKWALK_CallTrace trace = {scenario == 1 ? NULL : scenario == 4 ? (JNIEnv *)16 : env, 12345, frames};
   char text[256];
   GetCallTrace found;
   Job job = {env, 0};
