@@ -555,15 +555,10 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
 
 /* Walks only, of one thread, faster than the kernel's tick. */
 static int walks_only;
-/* Every signal walks, with and without native frames, until so many walks have found Java frames and frames were deoptimised
- * meanwhile; 0 for another mode. With a short period the next signal comes as soon as a handler has returned. */
+/* Every signal walks, with and without native frames, until so many walks have found Java frames; 0 for another mode. With a
+ * short period the next signal comes as soon as a handler has returned. */
 static long storm;
 static atomic_long java_walks;
-enum { STORM_DEOPTIMIZATIONS = 3 };
-/* Times that all compiled frames of that thread were deoptimised. */
-static int deoptimizes;
-static atomic_long deoptimizations;
-static atomic_int has_ended;
 
 static timer_t fast_timer;
 
@@ -585,7 +580,7 @@ static void on_fast_tick(int signal, siginfo_t *info, void *context) {
   count_code(walk_codes, kind);
   if (kind > 0) count_code(end_codes, walked.code);
   if (kind == ASGST_JAVA_TRACE) bump(&java_walks, 1);
-  if (storm && java_walks >= storm && (!deoptimizes || deoptimizations >= STORM_DEOPTIMIZATIONS)) {
+  if (storm && java_walks >= storm) {
     struct itimerspec never = {{0, 0}, {0, 0}};
     timer_settime(fast_timer, 0, &never, NULL);
   }
@@ -607,34 +602,6 @@ static void start_fast_timer(long micros) {
   if (timer_create(CLOCK_MONOTONIC, &event, &fast_timer) != 0) return;
   struct itimerspec every = {{0, micros * 1000}, {0, micros * 1000}};
   timer_settime(fast_timer, 0, &every, NULL);
-}
-
-/* Single steps switch a thread to the interpreter: the VM deoptimises all its compiled frames
- * (`EnterInterpOnlyModeClosure` and `VM_EnterInterpOnlyMode` in jvmtiEventController.cpp). */
-static void JNICALL on_single_step(jvmtiEnv *jvmti, JNIEnv *env, jthread thread, jmethodID method, jlocation location) {
-  (void)jvmti;
-  (void)env;
-  (void)thread;
-  (void)method;
-  (void)location;
-}
-
-static void JNICALL deoptimize(jvmtiEnv *jvmti, JNIEnv *env, void *thread) {
-  (void)env;
-  struct timespec stepping = {0, 2000000}, compiled = {0, 20000000};
-  while (!atomic_load(&has_ended)) {
-    if ((*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, JVMTI_EVENT_SINGLE_STEP, thread)) return;
-    nanosleep(&stepping, NULL);
-    (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_DISABLE, JVMTI_EVENT_SINGLE_STEP, thread);
-    nanosleep(&compiled, NULL);
-    bump(&deoptimizations, 1);
-  }
-}
-
-static void start_deoptimizing(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
-  jclass class = (*env)->FindClass(env, "java/lang/Thread");
-  jobject agent = (*env)->NewObject(env, class, (*env)->GetMethodID(env, class, "<init>", "()V"));
-  (*jvmti)->RunAgentThread(jvmti, agent, deoptimize, (*env)->NewGlobalRef(env, thread), JVMTI_THREAD_MAX_PRIORITY);
 }
 
 static void start_timer(long micros) {
@@ -736,7 +703,6 @@ static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
   print_times(out, "warm_deep", 0, n, DEEP, WARM);
   print_times(out, "cold", 0, n, 0, COLD);
   print_times(out, "cold_deep", 0, n, DEEP, COLD);
-  if (deoptimizes) fprintf(out, "deoptimizations count=%ld\n", deoptimizations);
   fprintf(out, "stack bytes=%ld in_java=%ld\n", deepest_stack, deepest_in_java);
   if (tripwire_calls) fprintf(out, "allocator calls=%ld\n", tripwire_calls());
   fflush(out);
@@ -781,6 +747,7 @@ static void JNICALL on_thread_end(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) 
 }
 
 static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
+  (void)thread;
   own_env = env;
   jint count;
   jclass *classes;
@@ -788,12 +755,10 @@ static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
     for (jint i = 0; i < count; i++) request_ids(jvmti, classes[i]);
     (*jvmti)->Deallocate(jvmti, (unsigned char *)classes);
   }
-  if (deoptimizes) start_deoptimizing(jvmti, env, thread);
   if (agent_micros > 0) (walks_only ? start_fast_timer : start_timer)(agent_micros);
 }
 
 static void JNICALL on_vm_death(jvmtiEnv *jvmti, JNIEnv *env) {
-  atomic_store(&has_ended, 1);
   if (agent_micros > 0) report(stderr, jvmti, env);
 }
 
@@ -804,7 +769,6 @@ JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
   const char *walks = options ? strstr(options, "storm=") : NULL;
   if (walks) storm = strtol(walks + strlen("storm="), NULL, 10);
   if (storm || (options && strstr(options, "walks"))) walks_only = 1;
-  if (options && strstr(options, "deoptimize")) deoptimizes = 1;
   agent_micros = options ? strtol(options, NULL, 10) : 0;
   jvmtiEnv *jvmti;
   if ((*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_1_2) != JNI_OK) return JNI_ERR;
@@ -816,11 +780,6 @@ JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
   callbacks.VMDeath = on_vm_death;
   callbacks.ThreadStart = on_thread_start;
   callbacks.ThreadEnd = on_thread_end;
-  callbacks.SingleStep = on_single_step;
-  jvmtiCapabilities capabilities;
-  memset(&capabilities, 0, sizeof capabilities);
-  capabilities.can_generate_single_step_events = 1;
-  if (deoptimizes && (*jvmti)->AddCapabilities(jvmti, &capabilities)) return JNI_ERR;
   (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks);
   jvmtiEvent events[] = {JVMTI_EVENT_VM_INIT,    JVMTI_EVENT_VM_DEATH,     JVMTI_EVENT_CLASS_LOAD,
                          JVMTI_EVENT_CLASS_PREPARE, JVMTI_EVENT_THREAD_START, JVMTI_EVENT_THREAD_END};
