@@ -234,6 +234,14 @@ fn real_ticks_neither_allocate_nor_get_lost() {
         "the request has the index of the period"
     );
 
+    // A key is used again by another timer: a late signal of the earlier one, whose number differs, counts for nothing.
+    let before = drained.requests;
+    slot.timer.store(2, Ordering::Relaxed);
+    send(signal, libc::SI_TIMER, slot.signal_value(next));
+    drain(shared, marker[0], &mut drained);
+    assert_eq!((drained.requests, lost(LostCause::Overtaken).count), (before, 2));
+    slot.timer.store(1, Ordering::Relaxed);
+
     // Foreign signals go to their handler.
     assert_eq!(FOREIGN.load(Ordering::Relaxed), 0);
     send(signal, libc::SI_QUEUE, slot_address);

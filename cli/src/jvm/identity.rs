@@ -74,6 +74,13 @@ mod tests {
         assert_eq!((made.uid(), made.gid()), (user.user, user.group));
         let denied = user.act(|| fs::write("/etc/tickwalk-test", ""));
         assert_eq!(denied.expect_err("no right").kind(), io::ErrorKind::PermissionDenied);
+        // A link of the user leads only to what the user may write, and gives away nothing.
+        let own = tempfile::NamedTempFile::new_in("/tmp").expect("a file");
+        let link = directory.path().join("link");
+        user.act(|| std::os::unix::fs::symlink(own.path(), &link)).expect("a link");
+        let denied = user.act(|| fs::write(&link, ""));
+        assert_eq!(denied.expect_err("no right").kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(own.as_file().metadata().expect("a file").uid(), before.user);
         assert_eq!(Owner::own(), before);
     }
 }
