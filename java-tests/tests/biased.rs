@@ -5,16 +5,18 @@ use java_tests::{Run, Workload, on_every_jdk};
 /// Fewest samples from which shares are judged: a share of 25 % is then known to within 3 points, three standard errors.
 const FEWEST: u64 = 200;
 
-/// Returns the share of biased samples of a run, after the counts of agent, threads and recording were compared.
+/// Returns the share of biased samples of the main thread, after the counts of agent, threads and recording were compared.
 fn biased_share(run: &Run) -> f64 {
     run.assert_exit_code(0);
     let summary = run.summary();
-    assert!(summary.samples >= FEWEST, "{} samples", summary.samples);
     assert_eq!(summary.biased, summary.biased_received, "counted by the agent, and of its samples");
     let of_threads: u64 = summary.threads.iter().map(|thread| thread.biased).sum();
     assert_eq!(summary.biased, of_threads, "{:?}", summary.threads);
     assert!(run.stderr.contains(", biased "), "{}", run.stderr);
-    summary.biased as f64 / summary.samples as f64
+    // Threads of the compiler have no Java frames, and their share depends on the machine.
+    let main = summary.thread("main");
+    assert!(main.samples >= FEWEST, "{} samples", main.samples);
+    main.biased as f64 / main.samples as f64
 }
 
 on_every_jdk! { concurrent;
@@ -22,7 +24,7 @@ on_every_jdk! { concurrent;
     /// that tells safepoints only is moved to the next one nearly everywhere.
     fn the_share_follows_from_what_the_code_tells(jdk) {
         let share = |options: &[&str]| {
-            let workload = Workload::new("RegexStrings").argument(1);
+            let workload = Workload::new("RegexStrings").argument(2);
             let workload = options.iter().fold(workload, |workload, option| workload.jvm_option(option));
             biased_share(&workload.record_option("--interval=4ms").record(jdk))
         };
