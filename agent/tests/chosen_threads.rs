@@ -69,7 +69,7 @@ fn a_traced_thread_has_no_timer_and_its_cpu_time_is_claimed_once() {
     registry.claim(&due, |ns| claimed_ns += ns);
     let after_ns = thread_cpu_nanos(tid).expect("own clock");
     assert!((INTERVAL_NS..=after_ns - before_ns).contains(&claimed_ns), "{claimed_ns}");
-    // What is left out is nobody's.
+    // A thread that is left out claims no time.
     registry.rename(tid, "skipped");
     burn();
     assert_eq!(registry.due(), []);

@@ -3,7 +3,7 @@
 //! Problem: users know profilers that sample by GetStackTrace, and see other methods there.
 //! Approach: a daemon thread that the VM knows looks at the CPU clocks of all Java threads at random distances, and asks for the
 //! stack of each that has run. The VM answers when the thread is at a safepoint, so the stack is not that of the code that
-//! used the time; every output says so.
+//! used the time, which every output states.
 //! Invariants: the thread is no part of the profile, its CPU time is that of the profiler; it holds no lock of the agent while
 //! it waits for the VM.
 //! Sources: JVMTI 1.2, GetAllThreads and GetStackTrace; `runtime/jniHandles.hpp` and `oops/method.hpp`
@@ -39,7 +39,7 @@ const USUAL_FRAMES: usize = 1024;
 /// Local references beside those to threads.
 const REFERENCES: usize = 64;
 
-/// What asks the VM.
+/// The parts of the agent that are needed to ask the VM.
 pub struct Asker {
     /// JVMTI.
     pub jvmti: Jvmti,
