@@ -2,8 +2,11 @@
 //!
 //! Approach: one stretch of memory that begins with what every tick touches.
 
+use std::io;
+use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::period::aim::Aim;
@@ -18,15 +21,46 @@ use crate::signal::descriptors::Descriptors;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::start_error::StartError;
 
-/// Maps the memory and publishes it to handlers.
+/// What a thread of its own prepares: a huge page takes a millisecond to clear, and the offset is found on a thread that the
+/// C library made.
+struct Room {
+    region: io::Result<&'static mut [MaybeUninit<u8>]>,
+    block: Option<BlockOffset>,
+}
+
+/// Room that is being prepared.
+pub struct PreparedRoom(JoinHandle<Room>);
+
+impl PreparedRoom {
+    /// Begins to prepare what [`publish`] needs for these options.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn begin(options: &Options) -> io::Result<Self> {
+        let bytes = FLAG_BYTES
+            + RingMemory::near_bytes(options.debug.queues.start)
+            + SnapshotPool::bytes_needed(&classes_of(options));
+        let prepare = move || Room { block: own_stack::find(), region: arena::map_forever_hot(bytes) };
+        std::thread::Builder::new().name("tickwalk-start".to_owned()).spawn(prepare).map(Self)
+    }
+
+    fn finish(self) -> io::Result<Room> {
+        self.0.join().map_err(|_| io::Error::other("its thread panicked"))
+    }
+}
+
+/// Bytes of the flags of all threads.
+const FLAG_BYTES: usize = arena::MAX_THREADS as usize;
+
+/// Publishes the memory to handlers; `room` if it has been prepared, which the first profile of a process may do early.
 ///
 /// # Errors
 /// [`StartError::Signal`], [`StartError::Memory`].
 pub fn publish(
     options: &Options,
+    room: Option<PreparedRoom>,
     aim: Aim,
-    offsets: ThreadOffsets,
-    frozen: Option<&'static FrozenOffsets>,
+    (offsets, frozen): (ThreadOffsets, Option<&'static FrozenOffsets>),
     memory: &'static LiveMemory,
     signal: i32,
     uses_clock: bool,
@@ -34,17 +68,15 @@ pub fn publish(
     let former = arena::shared();
     let previous = signal::previous_action(signal, former).map_err(StartError::Signal)?;
     arena::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)));
-    let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    let classes = slab_classes(processors, options.max_stack, options.debug.slabs());
-    let flag_bytes = arena::MAX_THREADS as usize;
+    let room = room.map_or_else(|| PreparedRoom::begin(options), Ok);
+    let Room { region, block } = room.and_then(PreparedRoom::finish).map_err(StartError::Memory)?;
+    let region = region.map_err(StartError::Memory)?;
     let start = options.debug.queues.start;
-    let ring_bytes = RingMemory::near_bytes(start);
-    let bytes = flag_bytes + ring_bytes + SnapshotPool::bytes_needed(&classes);
-    let region = arena::map_forever_hot(bytes).map_err(StartError::Memory)?;
-    let (flags, region) = region.split_at_mut(flag_bytes);
-    let (rings, slabs) = region.split_at_mut(ring_bytes);
+    let classes = classes_of(options);
+    let (flags, region) = region.split_at_mut(FLAG_BYTES);
+    let (rings, slabs) = region.split_at_mut(RingMemory::near_bytes(start));
     let pool = SnapshotPool::new(slabs, &classes)
-        .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
+        .map_err(|error| StartError::Memory(io::Error::other(error.to_string())))?;
     let slots = arena::map_slots().map_err(StartError::Memory)?;
     let descriptors = match options.clock {
         ClockOption::Timer => None,
@@ -66,7 +98,7 @@ pub fn publish(
         frozen,
         memory_file: memory.proc_self_mem().unwrap_or(-1),
         pauses: AtomicU64::new(1),
-        block: block_offset(),
+        block,
         uses_clock,
         stopping: AtomicBool::new(false),
         is_at_rest: AtomicBool::new(false),
@@ -86,6 +118,12 @@ pub fn publish(
 pub fn block_offset() -> Option<BlockOffset> {
     let thread = std::thread::Builder::new().spawn(own_stack::find).ok()?;
     thread.join().ok().flatten()
+}
+
+/// Returns the classes of slabs for these options on this machine.
+fn classes_of(options: &Options) -> [SlabClass; 5] {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    slab_classes(processors, options.max_stack, options.debug.slabs())
 }
 
 /// Minimum of spare slabs in all classes but the largest: enough for half a second of two busy processors at 250 ticks

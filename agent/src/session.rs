@@ -32,6 +32,7 @@ use sampler_thread::{End, Sampler};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
 
 use crate::arena::Shared;
+use crate::handler_memory::PreparedRoom;
 use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags;
 use crate::jvmti::jni_calls::Jni;
@@ -70,6 +71,8 @@ pub struct PreparedSession {
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
+    /// Memory of the handlers, if it is being prepared.
+    room: Option<PreparedRoom>,
     /// True once the VM reports garbage collection pauses to this session.
     pub has_pause_events: bool,
     /// The timers' signal.
@@ -109,6 +112,8 @@ impl PreparedSession {
         let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
         let mounted = has_virtual_threads.then(|| vm_memory::mounted_offsets(&library, memory)).flatten();
         let library = library.origin();
+        // While the VM starts. In a program that runs, a former profile may leave its memory to this one.
+        let room = if is_attached { None } else { PreparedRoom::begin(&options).ok() };
         Ok(Self {
             options,
             vm,
@@ -119,6 +124,7 @@ impl PreparedSession {
             memory,
             destinations,
             collector,
+            room,
             has_pause_events: false,
             signal,
             is_attached,
@@ -181,6 +187,7 @@ impl Session {
             memory,
             mut destinations,
             collector,
+            room,
             has_pause_events,
             signal,
             is_attached,
@@ -224,7 +231,7 @@ impl Session {
         };
         let aim = first_aim(&tuning);
         let (shared, rings) =
-            handler_memory::publish(&options, aim, offsets, frozen, memory, signal, uses_clock)?;
+            handler_memory::publish(&options, room, aim, (offsets, frozen), memory, signal, uses_clock)?;
         signal::install(signal).map_err(StartError::Signal)?;
         if shared.descriptors.is_some() {
             io_signal::install().map_err(StartError::Signal)?;

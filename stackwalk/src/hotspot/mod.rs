@@ -37,6 +37,7 @@ use crate::stop::Stop;
 use code_blob::CodeBlob;
 use code_cache::CodeCache;
 use debug_bytes::{Windowed, Windows};
+use flags::FlagNames;
 use layout::Layout;
 use nmethod::Compilation;
 use pc_desc::{PcMatch, find_scope};
@@ -62,6 +63,7 @@ pub(crate) struct Started {
 pub struct HotSpot {
     pub(crate) layout: Layout,
     pub(crate) unsigned5: Unsigned5,
+    flag_names: FlagNames,
     jdk_major: u32,
     started: Option<Started>,
 }
@@ -78,7 +80,8 @@ impl HotSpot {
         let symbols = VmSymbols::lookup(lookup, memory)?;
         let layout = Layout::read(&symbols, memory)?;
         let jdk_major = memory.read_u32(layout.vm_major)?;
-        Ok(Self { layout, unsigned5: Unsigned5::of_jdk(jdk_major), jdk_major, started: None })
+        let flag_names = FlagNames::read(layout.flag, memory);
+        Ok(Self { layout, unsigned5: Unsigned5::of_jdk(jdk_major), flag_names, jdk_major, started: None })
     }
 
     /// Reads the state that the VM fills in while it starts: code heaps, interpreter, call stub, version.

@@ -193,7 +193,8 @@ pub(crate) fn scan_fields<M: Memory + ?Sized>(
     else {
         return;
     };
-    let Ok(type_name) = u32::try_from(symbols.struct_type_name) else { return };
+    let Ok(type_name) = usize::try_from(symbols.struct_type_name) else { return };
+    let strings_length = strings.end.saturating_sub(strings.start);
     let mut bytes = [0; SCAN_BYTES + ROW_BYTES];
     let mut start = data.start;
     while start < data.end {
@@ -202,11 +203,11 @@ pub(crate) fn scan_fields<M: Memory + ?Sized>(
         if memory.read(start, block).is_err() {
             return;
         }
-        for window in block.windows(stride).take(SCAN_BYTES).step_by(8) {
-            // This one word rules out nearly all of the data.
-            if !field(window, type_name).is_some_and(|name| strings.contains(&u64::from_ne_bytes(name))) {
-                continue;
-            }
+        // The name of the type rules out nearly all of the data, so only the words that may be one are looked at.
+        let is_name = |word: &[u8; 8]| u64::from_ne_bytes(*word).wrapping_sub(strings.start) < strings_length;
+        let words = block.get(type_name..).unwrap_or_default().as_chunks().0;
+        for (index, _) in words.iter().enumerate().take(SCAN_BYTES / 8).filter(|(_, word)| is_name(word)) {
+            let Some(window) = block.get(8 * index..8 * index + stride) else { break };
             let mut row = Row([0; ROW_BYTES]);
             if let Some(columns) = row.0.get_mut(..stride) {
                 columns.copy_from_slice(window);
