@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::Finding;
@@ -62,9 +63,14 @@ fn examine_jdk(home: &Path) -> Finding {
             "use a JDK with the HotSpot VM",
         );
     }
-    if !home.join("lib/server/libjvm.so").is_file() {
+    let library = home.join("lib/server/libjvm.so");
+    if !library.is_file() {
         let fix = "use a JDK that contains the server VM";
         return Finding::warn(SUBJECT, format!("{found}: no lib/server/libjvm.so, not supported"), fix);
+    }
+    if let Some(machine) = other_machine(&library, Path::new("/proc/self/exe")) {
+        let fix = format!("use a JDK for {}", env::consts::ARCH);
+        return Finding::warn(SUBJECT, format!("{found}: for another CPU ({machine})"), fix);
     }
     match major(version) {
         Some(major) if major < OLDEST_SUPPORTED => {
@@ -82,6 +88,26 @@ fn examine_jdk(home: &Path) -> Finding {
             format!("its release file has no JAVA_VERSION; use version {OLDEST_SUPPORTED} or newer"),
         ),
     }
+}
+
+/// Returns the CPU that an ELF file is for, if it is not that of `own`.
+fn other_machine(file: &Path, own: &Path) -> Option<String> {
+    let (other, own) = (machine(file)?, machine(own)?);
+    // `elf.h`: EM_X86_64, EM_AARCH64.
+    let name = match other {
+        62 => "x86_64".to_owned(),
+        183 => "aarch64".to_owned(),
+        number => format!("ELF machine {number}"),
+    };
+    (other != own).then_some(name)
+}
+
+/// Returns `e_machine` of an ELF file of this byte order (elf(5)).
+fn machine(file: &Path) -> Option<u16> {
+    let mut header = [0; 20];
+    fs::File::open(file).and_then(|mut file| file.read_exact(&mut header)).ok()?;
+    let [.., low, high] = header;
+    header.starts_with(b"\x7fELF").then_some(u16::from_ne_bytes([low, high]))
 }
 
 /// Returns the major version: 25 for "25.0.3", 8 for "1.8.0_402".
@@ -117,6 +143,24 @@ mod tests {
             ("of unknown version", None),
         ] {
             assert_eq!(major(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_library_for_another_cpu_is_named() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let own = Path::new("/proc/self/exe");
+        let header = |machine: u8| [b"\x7fELF".as_slice(), &[0; 14], &[machine, 0]].concat();
+        let other = if cfg!(target_arch = "x86_64") { (183, "aarch64") } else { (62, "x86_64") };
+        for (bytes, expected) in [
+            (header(other.0), Some(other.1)),
+            (header(8), Some("ELF machine 8")),
+            (fs::read(own).expect("this program"), None),
+            (b"no library".to_vec(), None),
+        ] {
+            let file = folder.path().join("libjvm.so");
+            fs::write(&file, bytes).expect("a file");
+            assert_eq!(other_machine(&file, own).as_deref(), expected);
         }
     }
 
