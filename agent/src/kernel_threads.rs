@@ -5,6 +5,10 @@
 //! Invariant: text from `/proc` is parsed fallibly; a thread that ends meanwhile is left out.
 //! Source: proc(5).
 
+use std::fs::DirEntry;
+use std::io;
+
+use sampler_thread::giving_way::GivingWay;
 use sampler_thread::process::ThreadKind;
 use sampler_thread::walk::native::maps;
 
@@ -13,8 +17,12 @@ pub fn list() -> Vec<i32> {
     let Ok(listing) = std::fs::read_dir("/proc/self/task") else {
         return Vec::new();
     };
-    let names = listing.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let mut tids: Vec<i32> = names.collect();
+    let mut giving_way = GivingWay::begin();
+    let tid = |entry: io::Result<DirEntry>| {
+        giving_way.now_and_then();
+        entry.ok()?.file_name().to_str()?.parse().ok()
+    };
+    let mut tids: Vec<i32> = listing.filter_map(tid).collect();
     tids.sort_unstable();
     tids
 }

@@ -4,14 +4,12 @@
 //! scheduler lets a woken thread wait for up to a tick (1 to 10 ms).
 //! Approach: a thread may request time slices shorter than the others', without any privilege. It gets the same processor
 //! time, but sooner and in smaller pieces: a woken thread with a shorter slice replaces the one that runs.
-//! Linux does so from 6.12 on; older kernels ignore the request. Long work for a profile that begins or ends, on whatever
-//! thread, gives way about once a millisecond.
+//! Linux does so from 6.12 on; older kernels ignore the request.
 //! Invariant: policy and priority do not change, and a refusal changes nothing.
 //! Sources: sched_setattr(2); Linux 6.12, `kernel/sched/syscalls.c` (`__setparam_fair`), `kernel/sched/fair.c`
 //! (`PREEMPT_SHORT`).
 
 use std::mem::{MaybeUninit, size_of};
-use std::time::{Duration, Instant};
 
 /// The shortest time slice: the kernel accepts 0.1 to 100 ms.
 const TIME_SLICE_NS: u64 = 100_000;
@@ -35,32 +33,6 @@ fn attributes() -> Option<libc::sched_attr> {
     let outcome = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0) };
     // SAFETY: numbers only, all of them zero before the call.
     (outcome == 0).then(|| unsafe { attributes.assume_init() })
-}
-
-/// Gives the processor to a waiting thread of the program now and then, during work that can take long.
-///
-/// A scheduler's tick (4 ms, often) is the earliest point at which a thread that works without a pause is replaced.
-#[derive(Debug)]
-pub struct GivingWay {
-    last: Instant,
-}
-
-/// Longest work without giving way. Each time may cost a turn of all waiting threads, so it is not shorter.
-const WORK: Duration = Duration::from_millis(1);
-
-impl GivingWay {
-    /// Begins the work.
-    pub fn begin() -> Self {
-        Self { last: Instant::now() }
-    }
-
-    /// Call it often, without a lock held.
-    pub fn now_and_then(&mut self) {
-        if self.last.elapsed() >= WORK {
-            std::thread::yield_now();
-            self.last = Instant::now();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ fn sampled_ns(run: &Run, methods: &[&str], is_wanted: impl Fn(&Stack) -> bool) -
     methods.iter().map(|method| stacks.ns_where(|stack| is_wanted(stack) && stack.has(method))).collect()
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Four methods of a quarter of the interval each, where the interval is two and a half ticks.
     ///
     /// A tick meets five places of the interval in turn, a fifth of it apart. A quarter of the interval holds one or two
@@ -41,7 +41,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Threads of 42 to 336 us, a hundredth to a twelfth of a usual tick: each length has the share of its CPU time.
     ///
     /// Ticks meet them at random, and each that does counts for a tick in the mean, so the samples are independent draws.

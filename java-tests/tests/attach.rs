@@ -61,7 +61,7 @@ fn assert_refused(finished: &Finished, text: &str) {
     assert!(finished.stderr.contains(text), "{}", finished.stderr);
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Three profiles one after the other, each with an account of its own.
     fn attaches_repeatedly_for_a_duration(jdk) {
         let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a temporary folder")).collect();
@@ -89,7 +89,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// A JVM has one profile at a time; `--stop` ends it, whoever started it.
     fn refuses_a_second_profile_until_stopped(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -117,7 +117,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Ctrl-C completes the profile and does not end the program.
     fn ends_the_profile_when_interrupted(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -148,7 +148,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     fn profiles_to_the_end_of_the_program(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let recording = folder.path().join("recording.tickwalk");
@@ -288,7 +288,7 @@ const STARTING: [&str; 4] = [
     "the JVM refused the agent: return code -1",
 ];
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// While the VM compiles all it needs for its start, each command is refused in one line or succeeds; the VM lives on.
     fn attaches_while_the_vm_is_created(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");

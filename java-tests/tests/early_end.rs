@@ -212,7 +212,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Threads that leave the VM while a profile ends, with freed memory overwritten: their handlers must not read the
     /// `JavaThread` that was freed.
     fn threads_detach_while_profiles_end(jdk) {

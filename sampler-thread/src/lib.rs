@@ -14,6 +14,7 @@
 
 pub mod account;
 pub mod drain;
+pub mod giving_way;
 #[cfg(feature = "hooks")]
 pub mod hooks;
 mod inbox;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::{Mutex, MutexGuard};
 use queue::Capacity;
 use sampler_thread::account::clock::{ThreadClock, thread_cpu_nanos};
+use sampler_thread::giving_way::GivingWay;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{Coverage, Gap, ThreadFacts, ThreadKind};
 
@@ -15,7 +16,6 @@ use super::table::{DetachedThread, Entry, JavaThread, LISTINGS_OF_NATIVE, NewThr
 use crate::arena::{self, Shared, ThreadSlot};
 use crate::options::thread_choice::ThreadChoice;
 use crate::rings::RingMemory;
-use crate::scheduling::GivingWay;
 use crate::{kernel_threads, signal};
 
 /// CPU time without an expiration from which on a thread that ends is asked whether it blocks the signal, in nanoseconds.

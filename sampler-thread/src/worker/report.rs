@@ -8,6 +8,7 @@ use stackwalk::Memory;
 use super::Worker;
 use crate::account::add_lost;
 use crate::account::clock;
+use crate::giving_way::GivingWay;
 use crate::process::{Gap, Process};
 use crate::send::statistics::histogram_message;
 
@@ -28,7 +29,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
         // Read next to the clocks of the threads: sending may take long, and threads go on.
         let process_cpu_ns = clock::process_cpu_nanos().saturating_sub(self.process_cpu_before_ns);
         let mut threads = std::mem::take(&mut self.closed);
+        let mut giving_way = GivingWay::begin();
         for account in self.accounts.iter_mut() {
+            giving_way.now_and_then();
             let counters = self.process.queue(account.facts.slot).lost();
             if self.has_failed {
                 account.abandon(counters);
@@ -62,7 +65,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let silent_ns = SILENT_NS.max(period_ns.saturating_mul(SILENT_PERIODS));
         let reads_all = whole || threads.len() <= MAX_READ;
         let mut silent = Vec::new();
+        let mut giving_way = GivingWay::begin();
         for facts in threads {
+            giving_way.now_and_then();
             let account = self.accounts.open(&facts, &mut self.namer.names.dictionaries);
             // A thread that ends meanwhile keeps its last reading; its own callback or discovery adds the final one.
             if reads_all || account.dirty {
