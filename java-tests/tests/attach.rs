@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use java_tests::collector::summary_of;
 use java_tests::{
-    Finished, Stacks, Summary, Truth, Workload, binaries, create_end_file, on_every_jdk, on_jdk_exclusively,
-    run,
+    Finished, Jdk, Stacks, Summary, Truth, Workload, binaries, create_end_file, on_every_jdk,
+    on_jdk_exclusively, run,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -61,15 +61,29 @@ fn assert_refused(finished: &Finished, text: &str) {
     assert!(finished.stderr.contains(text), "{}", finished.stderr);
 }
 
+/// Returns whether a JVM records positions between safepoints for code that it compiles from now on.
+fn records_positions(jdk: &Jdk, pid: i32) -> bool {
+    let mut command = Command::new(jdk.home.join("bin/jcmd"));
+    command.arg(pid.to_string()).args(["VM.flags", "-all"]);
+    let finished = run(command, |_| ());
+    let flag = finished.stdout.lines().find(|line| line.contains(" DebugNonSafepoints "));
+    flag.unwrap_or_else(|| panic!("{finished:?}")).contains("= true")
+}
+
 on_every_jdk! { concurrent;
-    /// Three profiles one after the other, each with an account of its own.
+    /// Three profiles one after the other, each with an account of its own; the first has positions recorded.
     fn attaches_repeatedly_for_a_duration(jdk) {
         let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a temporary folder")).collect();
         let end_file = folders[0].path().join("end-file");
         let mut attached = Vec::new();
-        let program = burner(1, &end_file).run_unprofiled_watched(jdk, |pid, _| match folders.get(attached.len()) {
+        // Without the option the VM does not list the flag.
+        let program = burner(1, &end_file).jvm_option("-XX:+UnlockDiagnosticVMOptions");
+        let program = program.run_unprofiled_watched(jdk, |pid, _| match folders.get(attached.len()) {
             Some(folder) => {
+                let is_first = attached.is_empty();
+                assert!(!is_first || !records_positions(jdk, pid), "before any profile");
                 attached.push(attach(&["--duration", "2s", "--interval", "1ms"], folder.path(), pid));
+                assert!(!is_first || records_positions(jdk, pid), "after the first one");
             }
             None => create_end_file(&end_file),
         });
