@@ -244,7 +244,7 @@ pub struct SelectionArguments {
     /// Kind of the thread: java, virtual, compiler, gc, vm or native; can be repeated
     #[arg(long, value_name = "KIND")]
     thread_kind: Vec<String>,
-    /// Kind of the newest frame: interpreted, c1, c2, inlined, native_method, stub, native, vm or marker; can be
+    /// Kind of the newest frame: interpreted, c1, c2, inlined, native_method, stub, native, vm, marker or jvmci; can be
     /// repeated
     #[arg(long, value_name = "KIND")]
     kind: Vec<String>,

@@ -604,6 +604,8 @@ pub enum FrameKind {
     Vm = 8,
     /// synthetic: thread kind, mark of a truncated stack
     Marker = 9,
+    /// compiled by a compiler of JVMCI, such as Graal, in the place of C2
+    Jvmci = 10,
 }
 impl FrameKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -622,6 +624,7 @@ impl FrameKind {
             Self::Native => "FRAME_KIND_NATIVE",
             Self::Vm => "FRAME_KIND_VM",
             Self::Marker => "FRAME_KIND_MARKER",
+            Self::Jvmci => "FRAME_KIND_JVMCI",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -637,6 +640,7 @@ impl FrameKind {
             "FRAME_KIND_NATIVE" => Some(Self::Native),
             "FRAME_KIND_VM" => Some(Self::Vm),
             "FRAME_KIND_MARKER" => Some(Self::Marker),
+            "FRAME_KIND_JVMCI" => Some(Self::Jvmci),
             _ => None,
         }
     }

@@ -104,6 +104,7 @@ impl<M: Memory> StackPrinter<M> {
             Frame::Gap { missing: Missing::Thawing, .. } => "[frames being thawed]".to_owned(),
             Frame::Entry { .. } => String::new(),
             _ => match method_of(frame) {
+                Some((method, C2)) if self.vm.hotspot.is_c2_replaced() => self.java(frame, method, "JVMCI"),
                 Some((method, kind)) => self.java(frame, method, kind),
                 None => String::new(),
             },
@@ -152,12 +153,15 @@ impl<M: Memory> StackPrinter<M> {
     }
 }
 
+/// Code of the optimising compiler.
+const C2: &str = "C2";
+
 /// Returns the method of a Java frame, and how it runs.
 fn method_of(frame: &Frame) -> Option<(Method, &'static str)> {
     Some(match frame {
         Frame::Interpreted { method, .. } => (*method, "interpreted"),
         Frame::Compiled { method, inlined: true, .. } => (*method, "inlined"),
-        Frame::Compiled { method, level, .. } if level.is_c2() => (*method, "C2"),
+        Frame::Compiled { method, level, .. } if level.is_optimised() => (*method, C2),
         Frame::Compiled { method, .. } => (*method, "C1"),
         Frame::NativeMethod { method, .. } => (*method, "native method"),
         Frame::Stub { .. } | Frame::Entry { .. } | Frame::Native { .. } | Frame::Gap { .. } => return None,

@@ -23,7 +23,7 @@ pub struct CompileLevel(pub u8);
 impl CompileLevel {
     /// Returns whether the optimising compiler made the code.
     #[must_use]
-    pub fn is_c2(self) -> bool {
+    pub fn is_optimised(self) -> bool {
         self.0 == 4
     }
 }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
 use stackwalk::{
-    Blob, CompileLevel, Frame, LoadedBy, METHODS_AHEAD, Memory, Method, Missing, Place, StackCopy, Symbol,
+    Blob, CompileLevel, Frame, HotSpot, LoadedBy, METHODS_AHEAD, Memory, Method, Missing, Place, StackCopy,
+    Symbol,
 };
 
 use crate::name::dictionaries::{Dictionaries, Text};
@@ -182,7 +183,7 @@ impl FrameNames {
         Some(match *frame {
             Frame::Interpreted { method, .. } => self.java((method, bci, FrameKind::Interpreted), older, vm),
             Frame::Compiled { method, level, inlined, .. } => {
-                self.java((method, bci, kind_of(level, inlined)), older, vm)
+                self.java((method, bci, kind_of(level, inlined, &vm.hotspot)), older, vm)
             }
             Frame::NativeMethod { method, .. } => self.java((method, -1, FrameKind::NativeMethod), older, vm),
             Frame::Stub { .. } if !self.shown.vm => return None,
@@ -374,12 +375,11 @@ impl FrameNames {
     }
 }
 
-fn kind_of(level: CompileLevel, inlined: bool) -> FrameKind {
-    if inlined {
-        FrameKind::Inlined
-    } else if level.is_c2() {
-        FrameKind::C2
-    } else {
-        FrameKind::C1
+fn kind_of(level: CompileLevel, inlined: bool, hotspot: &HotSpot) -> FrameKind {
+    match level.is_optimised() {
+        _ if inlined => FrameKind::Inlined,
+        false => FrameKind::C1,
+        true if hotspot.is_c2_replaced() => FrameKind::Jvmci,
+        true => FrameKind::C2,
     }
 }

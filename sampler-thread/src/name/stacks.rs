@@ -110,7 +110,7 @@ impl StackNamer {
         let is_cut = walk.is_restricted && matches!(walk.stop, Stop::CodeReplaced(_) | Stop::UnknownCode(_));
         let compiled = walker.frames(walk).iter().filter_map(|frame| match *frame {
             Frame::Compiled { inlined, level, .. } => {
-                Some(CompiledCode { is_inlined: inlined, is_c2: level.is_c2() })
+                Some(CompiledCode { is_inlined: inlined, is_c2: level.is_optimised() })
             }
             _ => None,
         });

@@ -53,6 +53,8 @@ pub(crate) struct Started {
     pub(crate) code_cache: CodeCache,
     pub(crate) interpreter: (u64, u64),
     pub(crate) call_stub_return: u64,
+    /// True if a compiler of JVMCI stands in the place of C2 (`compiler/compilerDefinitions.hpp`: both have level 4).
+    pub(crate) is_c2_replaced: bool,
     /// The return barrier, the return address below which frames are frozen; in the tables from JDK 27 on, else found by its
     /// code.
     pub(crate) continuation_barrier: Option<u64>,
@@ -107,6 +109,7 @@ impl HotSpot {
             code_cache: CodeCache::read(&self.layout.code_heap, memory)?,
             interpreter: (begin, at(begin, size)),
             call_stub_return,
+            is_c2_replaced: self.bool_flag(memory, "UseJVMCICompiler") == Some(true),
             continuation_barrier,
         });
         if self.has_continuations()
@@ -118,6 +121,12 @@ impl HotSpot {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether code of the optimising compiler is that of a compiler of JVMCI, such as Graal, and not C2's.
+    #[must_use]
+    pub fn is_c2_replaced(&self) -> bool {
+        self.started.as_ref().is_some_and(|started| started.is_c2_replaced)
     }
 
     /// Gives one field a wrong offset, as an unknown VM build could have: for tests of the checks that detect it.

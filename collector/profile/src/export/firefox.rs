@@ -171,7 +171,7 @@ fn color(kind: FrameKind) -> CategoryColor {
     match kind {
         FrameKind::Interpreted => CategoryColor::Yellow,
         FrameKind::C1 => CategoryColor::LightGreen,
-        FrameKind::C2 => CategoryColor::Green,
+        FrameKind::C2 | FrameKind::Jvmci => CategoryColor::Green,
         FrameKind::Inlined => CategoryColor::LightBlue,
         FrameKind::NativeMethod | FrameKind::Native => CategoryColor::Blue,
         FrameKind::Vm | FrameKind::Stub => CategoryColor::Orange,

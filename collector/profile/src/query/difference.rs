@@ -145,10 +145,11 @@ fn first_java(tree: &Tree) -> Vec<bool> {
 }
 
 const NATIVE_KINDS: [u8; 3] = [FrameKind::Native as u8, FrameKind::Vm as u8, FrameKind::Stub as u8];
-const JAVA_KINDS: [u8; 5] = [
+const JAVA_KINDS: [u8; 6] = [
     FrameKind::Interpreted as u8,
     FrameKind::C1 as u8,
     FrameKind::C2 as u8,
+    FrameKind::Jvmci as u8,
     FrameKind::Inlined as u8,
     FrameKind::NativeMethod as u8,
 ];

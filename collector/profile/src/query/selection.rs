@@ -297,7 +297,7 @@ const PARAMETERS: [&str; 10] =
 const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 
 /// Kinds of frames by the names used in parameters and answers.
-pub const FRAME_KINDS: [(&str, FrameKind); 9] = [
+pub const FRAME_KINDS: [(&str, FrameKind); 10] = [
     ("interpreted", FrameKind::Interpreted),
     ("c1", FrameKind::C1),
     ("c2", FrameKind::C2),
@@ -307,6 +307,7 @@ pub const FRAME_KINDS: [(&str, FrameKind); 9] = [
     ("native", FrameKind::Native),
     ("vm", FrameKind::Vm),
     ("marker", FrameKind::Marker),
+    ("jvmci", FrameKind::Jvmci),
 ];
 
 fn require(holds: bool, parameter: &'static str, expected: &'static str) -> Result<(), QueryError> {

@@ -216,7 +216,7 @@ impl Pools {
 fn jvm_type(kind: FrameKind) -> (u64, &'static str) {
     match kind {
         FrameKind::Interpreted => (0, "Interpreted"),
-        FrameKind::C1 | FrameKind::C2 => (1, "JIT compiled"),
+        FrameKind::C1 | FrameKind::C2 | FrameKind::Jvmci => (1, "JIT compiled"),
         FrameKind::Inlined => (2, "Inlined"),
         // Java code of which nothing else is known.
         FrameKind::Unspecified => (5, "Unknown"),
@@ -231,6 +231,7 @@ fn exact_type(kind: FrameKind) -> (u64, &'static str) {
         FrameKind::C1 => (6, "C1 compiled"),
         FrameKind::Stub => (7, "Stub"),
         FrameKind::Marker => (8, "Marker"),
+        FrameKind::Jvmci => (9, "JVMCI compiled"),
         _ => jvm_type(kind),
     }
 }

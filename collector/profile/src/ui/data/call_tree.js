@@ -15,6 +15,7 @@ const KINDS = [
   { id: "native", name: "Native library", hue: 340, saturation: 50 },
   { id: "vm", name: "JVM", hue: 4, saturation: 58 },
   { id: "marker", name: "Marker", hue: 220, saturation: 8 },
+  { id: "jvmci", name: "JVMCI compiled", hue: 146, saturation: 46 },
 ];
 const MARKER = 9;
 
