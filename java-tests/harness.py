@@ -33,12 +33,13 @@ def rare_events(share, count):
     """The number of events that is exceeded by chance once in a million times, where each of `count` trials has this small
     `share` of events (Poisson); as `rare_events` in src/tolerance.rs."""
     mean = share * count
-    probability = math.exp(-mean)
-    above, events = 1 - probability, 0
+    # Logarithms, because the probability of no event is no number any more from a mean of 745 on.
+    probability_log = -mean
+    above, events = 1 - math.exp(probability_log), 0
     while above >= 1e-6:
         events += 1
-        probability *= mean / events
-        above -= probability
+        probability_log += math.log(mean / events)
+        above -= math.exp(probability_log)
     return events
 
 

@@ -51,13 +51,14 @@ pub const CUT_SHARE: f64 = 0.001;
 pub fn rare_events(share: f64, count: u64) -> u64 {
     const CHANCE: f64 = 1e-6;
     let mean = share * count as f64;
-    let mut probability = (-mean).exp();
-    let mut above = 1.0 - probability;
+    // Logarithms, because the probability of no event is no number any more from a mean of 745 on.
+    let mut probability_log = -mean;
+    let mut above = 1.0 - probability_log.exp();
     let mut events = 0;
     while above >= CHANCE {
         events += 1;
-        probability *= mean / events as f64;
-        above -= probability;
+        probability_log += (mean / events as f64).ln();
+        above -= probability_log.exp();
     }
     events
 }
@@ -96,6 +97,9 @@ mod tests {
         // A mean of 1: 1 - (1 + 1 + 1/2 + ... + 1/9!)/e is 1.1e-7, and with 1/8! the last 1.1e-6.
         assert_eq!(rare_events(0.001, 1000), 9);
         assert_eq!(rare_events(0.0002, 10_000), 12);
+        // About 4.75 deviations of a normal distribution.
+        let many = rare_events(0.01, 1_000_000);
+        assert!((10_470..10_490).contains(&many), "{many}");
     }
 
     #[test]
