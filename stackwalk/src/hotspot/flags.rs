@@ -3,11 +3,8 @@
 //! Sources: `runtime/flags/jvmFlag.{hpp,cpp}`, JDK 11 to 25: the table ends with a row without a name; the low
 //! four bits of the row's flags are the origin of the value, 0 meaning default.
 
-use alloc::vec::Vec;
-
 use super::HotSpot;
-use super::layout::FlagLayout;
-use crate::limits::MAX_FLAGS;
+use super::flag_names::beginning;
 use crate::memory::{Memory, at, read_c_string};
 
 /// One VM flag.
@@ -33,52 +30,13 @@ const ORIGIN_MASK: u32 = 0xf;
 /// Longest flag name that is compared; the longest of JDK 25 has 46 characters.
 const NAME_BYTES: usize = 64;
 
-/// First characters of a flag's name, by which nearly every other flag is ruled out; zeros follow a shorter name.
-type Beginning = [u8; 8];
-
-/// The beginnings of all names, in the order of the table. A VM has more than a thousand flags, so they are read once.
-#[derive(Debug, Default)]
-pub(super) struct FlagNames(Vec<Beginning>);
-
-impl FlagNames {
-    /// Reads the table as far as it can be read.
-    pub fn read<M: Memory + ?Sized>(layout: Option<FlagLayout>, memory: &M) -> Self {
-        let of_row = |row: u64, layout: FlagLayout| {
-            let name_address = memory.read_u64(at(row, layout.name)).ok().filter(|&address| address != 0)?;
-            let mut bytes = Beginning::default();
-            let length = read_c_string(memory, name_address, &mut bytes).ok()?;
-            Some(beginning(bytes.get(..length)?))
-        };
-        let read = |layout: FlagLayout| {
-            let rows = layout.rows(memory)?;
-            Some(rows.map_while(|row| of_row(row, layout)).collect())
-        };
-        Self(layout.and_then(read).unwrap_or_default())
-    }
-}
-
-/// Returns the beginning of a name.
-fn beginning(name: &[u8]) -> Beginning {
-    let mut bytes = Beginning::default();
-    bytes.iter_mut().zip(name).for_each(|(byte, &character)| *byte = character);
-    bytes
-}
-
-impl FlagLayout {
-    /// Addresses of the table's rows; the last ones may have no name.
-    fn rows<M: Memory + ?Sized>(self, memory: &M) -> Option<impl Iterator<Item = u64>> {
-        let first = memory.read_u64(self.flags).ok()?;
-        let count = memory.read_u64(self.count).ok()?.min(MAX_FLAGS);
-        Some((0..count).map(move |index| first.wrapping_add(index.wrapping_mul(self.stride))))
-    }
-}
-
 impl HotSpot {
     /// Finds a flag; usable as soon as the tables have been read.
     pub fn flag<M: Memory + ?Sized>(&self, memory: &M, name: &str) -> Option<JvmFlag> {
         let layout = self.layout.flag?;
         let wanted = beginning(name.as_bytes());
-        let alike = layout.rows(memory)?.zip(&self.flag_names.0).filter(|(_, found)| **found == wanted);
+        let alike =
+            layout.rows(memory)?.zip(self.flag_names.beginnings()).filter(|(_, found)| **found == wanted);
         let has_name = |row: u64| {
             let mut bytes = [0; NAME_BYTES];
             let length =
