@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tickwalk: {error:#}");
+            output::tell(format_args!("tickwalk: {error:#}"));
             error.downcast_ref::<NotStarted>().map_or(ExitCode::FAILURE, |error| error.exit_code().into())
         }
     }

@@ -24,6 +24,8 @@ pub fn start_log(level: Level) {
         .with_writer(io::stderr)
         .with_target(false)
         .with_ansi(colours)
+        // That would be a panic where standard error is closed.
+        .log_internal_errors(false)
         .init();
 }
 
@@ -61,8 +63,22 @@ pub fn temporary_directory() -> anyhow::Result<TempDir> {
     directory.context("cannot create a temporary directory; set TMPDIR to a writable one")
 }
 
-/// Checks that a recording can be written to `path`; callers check before they start a program.
+/// Returns the file that `--output` names; `-` stands for standard output, as no file does.
+pub fn named_file(output: Option<&Path>) -> Option<&Path> {
+    output.filter(|path| *path != Path::new("-"))
+}
+
+/// Refuses `-`.
+///
+/// # Errors
+/// If `path` stands for standard output.
+pub fn check_named(path: &Path) -> anyhow::Result<()> {
+    named_file(Some(path)).map(drop).context("standard output (-) cannot take this; name a file")
+}
+
+/// Checks that a file can be written to `path`; callers check before they start a program.
 pub fn check_writable(path: &Path) -> anyhow::Result<()> {
+    check_named(path)?;
     let directory = match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),
@@ -73,10 +89,12 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         bail!("cannot write {}: it is a directory; name a file in it", path.display());
     }
-    // An existing file need not be writable: it is renamed.
-    let checked = if is_special(path) { path } else { directory };
-    nix::unistd::access(checked, AccessFlags::W_OK)
-        .with_context(|| format!("cannot write {}: {} is not writable", path.display(), checked.display()))
+    // An existing file need not be writable: it is renamed. Not all directories say truly what can be done in them: /proc.
+    let (checked, attempt) = match is_special(path) {
+        true => (path, nix::unistd::access(path, AccessFlags::W_OK).map_err(io::Error::from)),
+        false => (directory, tempfile::Builder::new().prefix(".tickwalk-").tempfile_in(directory).map(drop)),
+    };
+    attempt.with_context(|| format!("cannot write {}: {} is not writable", path.display(), checked.display()))
 }
 
 /// Returns whether something other than a file is at `path`, such as a pipe or /dev/null.

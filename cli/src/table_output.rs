@@ -1,7 +1,7 @@
 //! Options of the verbs that print a table: its format, and the file that gets it.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -13,7 +13,7 @@ const LEAST_COLUMNS: u16 = 60;
 /// Format and file of a table.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TableOutput {
-    /// File to write [default: standard output]
+    /// File to write, or - [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Format of the answer
@@ -42,7 +42,7 @@ impl TableOutput {
 
     /// Returns the columns of the terminal, if the table is printed to one.
     pub fn columns(&self) -> Option<u16> {
-        let is_shown = self.output.is_none() && !self.is_json() && io::stdout().is_terminal();
+        let is_shown = self.file().is_none() && !self.is_json() && io::stdout().is_terminal();
         let size = is_shown.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
         size.filter(|size| size.ws_col > 0).map(|size| size.ws_col.clamp(LEAST_COLUMNS, 1000))
     }
@@ -52,7 +52,11 @@ impl TableOutput {
     /// # Errors
     /// If it cannot be written.
     pub fn check(&self) -> anyhow::Result<()> {
-        self.output.as_deref().map_or(Ok(()), output::check_writable)
+        self.file().map_or(Ok(()), output::check_writable)
+    }
+
+    fn file(&self) -> Option<&Path> {
+        output::named_file(self.output.as_deref())
     }
 
     /// Writes the answer to its place. JSON is laid out for readers.
@@ -66,7 +70,7 @@ impl TableOutput {
             laid_out = Some(serde_json::to_string_pretty(&value)? + "\n");
         }
         let answer = laid_out.as_ref().map_or(answer, |text| text.as_bytes());
-        match &self.output {
+        match self.file() {
             Some(path) => output::write_file(path, |out| out.write_all(answer)),
             None => output::print(|out| out.write_all(answer)),
         }

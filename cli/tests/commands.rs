@@ -105,6 +105,12 @@ fn errors_at_run_time_are_exit_code_1_and_one_line() {
         let command = [option, "/nonexistent/x", "--", "java"];
         check_error(&[&agent[..], &command[..]].concat(), 1, "create the directory /nonexistent first");
     }
+    let command = ["-o", "/proc/x.tickwalk", "--", "java"];
+    check_error(
+        &[&agent[..], &command[..]].concat(),
+        1,
+        "cannot write /proc/x.tickwalk: /proc is not writable: ",
+    );
     let command = ["-o", "x.jfr", "--summary", "x.jfr", "--", "java"];
     check_error(&[&agent[..], &command[..]].concat(), 1, "x.jfr is named for two files");
     check_error(&["flamegraph", "-o", "x.jfr", "/etc/hostname"], 1, "the name of another format (jfr)");
@@ -179,6 +185,43 @@ fn export_goes_to_standard_output_or_a_file() {
     let to_file = [OsStr::new("-o"), file.as_os_str(), recorded.recording.as_os_str()];
     assert!(tickwalk(export.into_iter().chain(to_file)).stdout.is_empty());
     assert_eq!(fs::read_to_string(file).expect("file"), text);
+}
+
+/// `-o -` is standard output where a file is written, and refused where files are written beside it or by a JVM.
+#[test]
+fn a_dash_is_standard_output() {
+    let recorded = Recorded::new();
+    let recording = recorded.recording.to_str().expect("text");
+    let written = |arguments: &[&str]| {
+        let mut command = command();
+        command.current_dir(recorded.directory.path()).args(arguments);
+        let output = command.output().expect("the binary runs");
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        output.stdout
+    };
+    for arguments in [
+        &["export", "--format", "collapsed", recording][..],
+        &["export", "--format", "jfr", recording],
+        &["top", recording],
+        &["view", "threads", recording],
+        &["query", "methods", recording],
+        &["diff", recording, "--before", "thread=worker"],
+    ] {
+        let (without, with) = (written(arguments), written(&[arguments, &["-o", "-"]].concat()));
+        assert!(!without.is_empty() && with == without, "{arguments:?}");
+    }
+    let page = String::from_utf8(written(&["flamegraph", "-o", "-", recording])).expect("text");
+    assert!(page.contains("com.example.Work.descend"));
+    let files = fs::read_dir(recorded.directory.path()).expect("a directory").count();
+    assert_eq!(files, 1, "files were written");
+    let agent = ["--agent", env!("CARGO_BIN_EXE_tickwalk"), "-o", "-"];
+    for verb in [&["record", "--"][..], &["attach"], &["start"], &["stop"], &["dump"]] {
+        let agent = if ["stop", "dump"].contains(&verb[0]) { &agent[2..] } else { &agent };
+        check_error(&[&verb[..1], agent, &verb[1..], &["1"]].concat(), 1, "name a file\n");
+    }
+    check_error(&["experiment", "queue", "-o", "-"], 1, "name a file\n");
+    check_error(&["export", "--format", "parquet", "-o", "-", recording], 1, "-o app.parquet");
+    check_error(&["export", "-o", "-", recording], 2, "the formats are");
 }
 
 #[test]
@@ -277,6 +320,16 @@ fn a_jvm_that_never_connects_is_explained_and_its_exit_code_kept() {
     assert!(shown.contains("=mode=cputime,exitwait=10s,abandon=10s,collector=unix:/"), "{shown}");
     assert!(explained.contains("never connected") && explained.lines().count() == 1, "{explained}");
     assert!(!directory.path().join("recording.tickwalk").exists());
+}
+
+/// The exit code is that of the program, also if nobody reads what is said about it (`2>&1 | head`).
+#[test]
+fn a_closed_standard_error_is_no_failure() {
+    let directory = script("java", "exit 7");
+    let mut command = record(directory.path(), "java", &[]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(command.stderr(writer).status().expect("the binary runs").code(), Some(7));
 }
 
 #[test]

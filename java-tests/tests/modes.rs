@@ -46,6 +46,12 @@ on_every_jdk! {
                 summary.thread(thread)
             );
         }
+        // The first thread waits for the end of main, behind code for which older launchers have no unwind tables.
+        let stacks = run.stacks();
+        let mut first = stacks.all.iter().filter(|stack| stack.has("JLI_Launch")).peekable();
+        assert!(first.peek().is_some());
+        let is_whole = |stack: &Stack| stack.stop.is_none() && stack.has_chain(&["_start", "__libc_start_main"]);
+        assert!(first.clone().all(is_whole), "{:?}", first.collect::<Vec<_>>());
         // The output is about wall time.
         let report = run.tickwalk(&["top"]);
         assert!(report.contains("of wall time explained") && report.contains("by self wall time"), "{report}");

@@ -59,11 +59,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     results.check()?;
     let attachment = Attachment::begin(pid, &sampling, results.recording())?;
     match time {
-        Some(Time(time)) => eprintln!(
+        Some(Time(time)) => output::tell(format_args!(
             "tickwalk: profiling JVM {pid} for {}",
             duration(time.as_nanos().try_into().unwrap_or(u64::MAX))
-        ),
-        None => eprintln!("tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"),
+        )),
+        None => output::tell(format_args!(
+            "tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"
+        )),
     }
     let live = Live::start(attachment.server().stop_handle(), Terminal::Alone);
     let end = attachment.wait(time.map(|Time(time)| Instant::now() + time))?;
@@ -73,10 +75,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let sessions = attachment.finish(end);
     if sessions.is_empty() {
-        eprintln!(
+        output::tell(format_args!(
             "tickwalk: the agent never connected, so nothing was recorded; read the standard error of JVM {pid} \
             and run 'tickwalk doctor'"
-        );
+        ));
         return Ok(ExitCode::FAILURE);
     }
     results.report(sessions)?;
@@ -86,6 +88,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 /// Ends the profile of a JVM, whichever copy of the agent runs it.
 fn end_profile(pid: i32) -> anyhow::Result<ExitCode> {
     agent::stop(&Jvm::find(pid)?)?;
-    eprintln!("tickwalk: the profile of JVM {pid} has ended");
+    output::tell(format_args!("tickwalk: the profile of JVM {pid} has ended"));
     Ok(ExitCode::SUCCESS)
 }

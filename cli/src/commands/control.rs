@@ -116,6 +116,7 @@ pub struct ShowStatus {
 
 pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
     let Start { sampling, output, duration, repeats_after, collector, pid } = arguments;
+    output.as_deref().map_or(Ok(()), output::check_named)?;
     let library = agent_library::find(sampling.agent.as_deref())?;
     let jvm = Jvm::find(*pid)?;
     let mut options = vec!["mode=cputime".to_owned()];
@@ -139,11 +140,15 @@ pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
     let result = status.as_ref().and_then(|status| status.fact("result")).map(Path::new);
     let place = status.as_ref().and_then(Status::file).or(result);
     match (place, collector) {
-        (_, Some(address)) => eprintln!("tickwalk: JVM {pid} is being profiled, to the collector {address}"),
-        (Some(file), None) => eprintln!("tickwalk: JVM {pid} is being profiled, to {}", file.display()),
-        (None, None) => eprintln!("tickwalk: JVM {pid} is being profiled"),
+        (_, Some(address)) => {
+            output::tell(format_args!("tickwalk: JVM {pid} is being profiled, to the collector {address}"))
+        }
+        (Some(file), None) => {
+            output::tell(format_args!("tickwalk: JVM {pid} is being profiled, to {}", file.display()))
+        }
+        (None, None) => output::tell(format_args!("tickwalk: JVM {pid} is being profiled")),
     }
-    eprintln!("tickwalk: 'tickwalk stop {pid}' ends the profile");
+    output::tell(format_args!("tickwalk: 'tickwalk stop {pid}' ends the profile"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -186,7 +191,7 @@ pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
     }
     let status = Status::of(&jvm)?;
     agent::stop(&jvm)?;
-    eprintln!("tickwalk: the profile of JVM {pid} has ended");
+    output::tell(format_args!("tickwalk: the profile of JVM {pid} has ended"));
     match status.as_ref().and_then(Status::file) {
         Some(file) => show(&jvm, file, &arguments.shown, false),
         None => {

@@ -55,7 +55,7 @@ pub struct Arguments {
     /// Another run of the second side, for --fail-above; can be repeated
     #[arg(long, value_name = "SOURCE", requires = "fail_above")]
     also_after: Vec<Source>,
-    /// File to write [default: standard output]
+    /// File to write, or - [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Format of the answer; Markdown needs --fail-above
@@ -107,7 +107,7 @@ fn write(path: Option<&Path>, answer: &[u8]) -> anyhow::Result<()> {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let format = arguments.chosen_format();
     let path = arguments.output.clone();
-    let path = path.as_deref();
+    let path = output::named_file(path.as_deref());
     path.map_or(Ok(()), output::check_writable)?;
     if format == DiffFormat::Markdown && arguments.fail_above.is_none() {
         bail!("--format markdown is a report of --fail-above; add --fail-above PERCENT, or use text or json");

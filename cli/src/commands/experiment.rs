@@ -88,6 +88,7 @@ impl Common {
 fn run_queue(arguments: &QueueArguments) -> anyhow::Result<ExitCode> {
     let jvm = arguments.common.jvm()?;
     let folder = &arguments.output;
+    output::check_named(folder)?;
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let mut cells = if arguments.quick { grid::quick(processors) } else { grid::full(processors) };
@@ -98,7 +99,7 @@ fn run_queue(arguments: &QueueArguments) -> anyhow::Result<ExitCode> {
         }
     }
     let budget = arguments.quick.then_some(QUICK_BUDGET);
-    let study = queue::study(&jvm, &cells, budget, &mut |line| eprintln!("{line}"));
+    let study = queue::study(&jvm, &cells, budget, &mut |line| output::tell(format_args!("{line}")));
     if study.rows.is_empty() {
         bail!("all cells failed; the lines above have the causes");
     }

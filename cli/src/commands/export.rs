@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Format to write [default: by the suffix of FILE]
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
-    /// File to write [default: standard output]
+    /// File to write, or - [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Unit of the numbers in collapsed stacks
@@ -73,12 +73,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let format = match chosen_format(&arguments) {
         Ok(format) => format,
         Err(error) => {
-            eprintln!("tickwalk: {error}");
+            output::tell(format_args!("tickwalk: {error}"));
             return Ok(ExitCode::from(2));
         }
     };
-    let Arguments { source, output: file, .. } = &arguments;
-    let source = arguments.selection.with_headers(source.clone());
+    let source = arguments.selection.with_headers(arguments.source.clone());
     let options = Options {
         unit: match arguments.unit {
             Unit::Samples => collapsed::Unit::Samples,
@@ -91,7 +90,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         table: None,
     };
     let pairs = arguments.selection.pairs();
-    match file {
+    match output::named_file(arguments.output.as_deref()) {
         Some(path) => {
             let files = files(format, path, options);
             files.iter().try_for_each(|(path, _)| output::check_writable(path))?;
@@ -99,7 +98,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
                 output::write_file(path, |out| source.export(format, *options, &pairs, out))?;
             }
             if files.len() > 1 {
-                files.iter().for_each(|(path, _)| eprintln!("table        {}", path.display()));
+                files
+                    .iter()
+                    .for_each(|(path, _)| output::tell(format_args!("table        {}", path.display())));
             }
         }
         None if format.is_binary() && (format == Format::Parquet || io::stdout().is_terminal()) => {

@@ -1,5 +1,6 @@
 //! `tickwalk flamegraph`: writes the page with its data as one HTML file.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ Examples:
   tickwalk flamegraph recording.tickwalk
   tickwalk flamegraph -o /tmp/app.html --from -15m http://127.0.0.1:4172")]
 pub struct Arguments {
-    /// File to write [default: the recording's name with .html; flamegraph.html for a store or a collector]
+    /// File to write, or - for standard output [default: the recording's name with .html; flamegraph.html for a store or a collector]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
@@ -38,9 +39,15 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             other.name()
         );
     }
-    output::check_writable(&page)?;
     let pairs = selection.pairs();
-    output::write_file(&page, |out| source.export(Format::Flamegraph, Options::default(), &pairs, out))?;
-    eprintln!("flame graph  {}", page.display());
+    let write =
+        |out: &mut (dyn io::Write + Send)| source.export(Format::Flamegraph, Options::default(), &pairs, out);
+    if output::named_file(Some(&page)).is_none() {
+        output::print(write)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::check_writable(&page)?;
+    output::write_file(&page, write)?;
+    output::tell(format_args!("flame graph  {}", page.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use crate::jvm::list::{self, Row};
+use crate::output;
 use crate::table_output::TableOutput;
 
 #[derive(Debug, Default, Args)]
@@ -31,7 +32,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if rows.is_empty() {
-        eprintln!("tickwalk: no JVM runs here; inside of a container only its own processes are seen");
+        output::tell(format_args!(
+            "tickwalk: no JVM runs here; inside of a container only its own processes are seen"
+        ));
         return Ok(ExitCode::FAILURE);
     }
     let mut text = Vec::new();

@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Further parameter of the question; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     with: Vec<String>,
-    /// File to write [default: standard output]
+    /// File to write, or - [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -35,14 +35,15 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    arguments.output.as_deref().map_or(Ok(()), output::check_writable)?;
+    let file = output::named_file(arguments.output.as_deref());
+    file.map_or(Ok(()), output::check_writable)?;
     let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     for parameter in &arguments.with {
         pairs.push(pair("--with", parameter)?);
     }
     let answer = source.ask(&arguments.question, &pairs)?;
-    match &arguments.output {
+    match file {
         Some(path) => output::write_file(path, |out| out.write_all(&answer))?,
         None => output::print(|out| out.write_all(&answer))?,
     }

@@ -110,11 +110,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let sessions = server.stop();
 
     if sessions.is_empty() {
-        eprintln!(
+        output::tell(format_args!(
             "tickwalk: the JVM never connected to the profiler, so nothing was recorded ({}); \
             read the agent's messages above and run 'tickwalk doctor'",
             launch.how_the_agent_was_passed()
-        );
+        ));
     }
     results.report(sessions)?;
     Ok(code)

@@ -104,27 +104,38 @@ fn measure_tick() -> nix::Result<Option<u64>> {
     let interval = TimeSpec::new(0, TIMER_INTERVAL_NS as i64);
     timer.set(Expiration::IntervalDelayed(interval, interval), TimerSetTimeFlags::empty())?;
     let start_ns = cpu_ns()?;
-    let mut first_ns = None;
-    let mut last_ns = 0;
-    let mut periods = 0u64;
+    let mut expirations = Vec::new();
     while cpu_ns()? - start_ns < MEASURE_NS {
         // The loop polls because only CPU time advances the timer.
         if matches!(descriptor.read_signal(), Ok(Some(_))) {
-            last_ns = cpu_ns()?;
-            match first_ns {
-                None => first_ns = Some(last_ns),
-                Some(_) => periods += 1,
-            }
+            expirations.push((cpu_ns()?, now_ns(ClockId::CLOCK_MONOTONIC)?));
         }
     }
     drop(timer);
     // Consume an expiration that is still pending.
     let _ = descriptor.read_signal();
-    Ok(first_ns.filter(|_| periods > 0).map(|first_ns| (last_ns - first_ns) / periods))
+    Ok(tick_between(&expirations, reported_tick_ns()))
+}
+
+/// Returns the mean distance of expirations, each by the thread's clock and by that of the wall, between which the thread
+/// ran all the time: of other pairs, ticks in between found another thread. If it never did, the tick that the kernel reports.
+fn tick_between(expirations: &[(u64, u64)], reported_ns: u64) -> Option<u64> {
+    let pairs = expirations.windows(2).filter_map(|pair| <&[(u64, u64); 2]>::try_from(pair).ok());
+    let distances = pairs.map(|[(cpu, wall), (next_cpu, next_wall)]| (next_cpu - cpu, next_wall - wall));
+    let whole: Vec<u64> =
+        distances.filter(|(cpu, wall)| wall - wall / 16 <= *cpu).map(|(cpu, _)| cpu).collect();
+    match whole.len() as u64 {
+        0 => expirations.first().map(|_| reported_ns).filter(|&ns| ns > 0),
+        count => Some(whole.iter().sum::<u64>() / count),
+    }
 }
 
 fn cpu_ns() -> nix::Result<u64> {
-    let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+    now_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn now_ns(clock: ClockId) -> nix::Result<u64> {
+    let now = clock_gettime(clock)?;
     Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
@@ -284,6 +295,22 @@ mod tests {
         assert_eq!(page_bytes(&vector[..16]), None);
         let found = architecture().found;
         assert!(found.starts_with(std::env::consts::ARCH) && found.contains(" KiB"), "{found}");
+    }
+
+    #[test]
+    fn the_tick_is_measured_while_the_thread_runs() {
+        let ms = |times: &[(u64, u64)]| -> Vec<_> {
+            times.iter().map(|(cpu, wall)| (cpu * 1_000_000, wall * 1_000_000)).collect()
+        };
+        let tick = |times: &[(u64, u64)]| tick_between(&ms(times), 1_000_000);
+        assert_eq!(tick(&[(0, 0), (4, 4), (19, 60), (23, 64), (27, 68)]), Some(4_000_000));
+        assert_eq!(
+            tick(&[(0, 0), (15, 60), (30, 100)]),
+            Some(1_000_000),
+            "it never ran from one tick to the next"
+        );
+        assert_eq!(tick(&[]), None);
+        assert_eq!(tick_between(&ms(&[(0, 0)]), 0), None);
     }
 
     #[test]

@@ -15,8 +15,8 @@ use super::Finding;
 use crate::experiment::jvm::{CLASS_NAME, write_class};
 
 const SUBJECT: &str = "trial run";
-/// Arguments of the program: one thread that sorts and allocates, 50 frames deep, for half a second.
-const ARGUMENTS: [&str; 6] = ["queue", "java", "1", "50", "1", "500"];
+/// Arguments of the program: 60 ms of CPU time in each of nine ways, however busy the machine is.
+const ARGUMENTS: [&str; 2] = ["waste", "60"];
 
 /// Returns the launcher that `--java` names, directly or by its home directory.
 pub(super) fn launcher(java: &Path) -> PathBuf {

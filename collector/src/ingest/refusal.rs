@@ -42,7 +42,7 @@ pub enum Refusal {
     #[error("the collector already has its maximum of {0} sessions; try again later")]
     TooManySessions(usize),
     /// The recording or the store cannot be written.
-    #[error("the recording cannot be written: {0}")]
+    #[error("the recording cannot be written: {}; check its directory and the disk", cause(.0))]
     Storage(io::ErrorKind),
     /// The store refuses the session temporarily.
     #[error(transparent)]
@@ -62,4 +62,13 @@ pub enum Refusal {
     /// The collector stops and the peer keeps sending.
     #[error("the collector is stopping")]
     Stopping,
+}
+
+/// Returns the words for an error of files, of which some are meant for anything that can be looked for.
+fn cause(kind: &io::ErrorKind) -> String {
+    match kind {
+        io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+        io::ErrorKind::AlreadyExists => "another file has its name".to_owned(),
+        kind => kind.to_string(),
+    }
 }

@@ -9,6 +9,7 @@
 
 use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends_signal_handler};
 
+use super::entry::Entry;
 use super::image::Image;
 use super::rules::Rules;
 use super::tables::Tables;
@@ -19,6 +20,7 @@ use super::{MAPS, maps};
 #[derive(Debug)]
 pub struct LibraryTables {
     libraries: Box<[Library]>,
+    entry: Entry,
     version: u64,
 }
 
@@ -47,7 +49,7 @@ impl LibraryTables {
                 libraries.push(Library { start: mapping.start, end: mapping.end, tables });
             }
         }
-        Self { libraries: libraries.into(), version }
+        Self { libraries: libraries.into(), entry: Entry::of_process(), version }
     }
 
     fn library_of(&self, pc: u64) -> Option<&Library> {
@@ -120,6 +122,7 @@ impl<M: Memory + ?Sized> NativeCode for RowsView<'_, M> {
                 rule.apply(pc, registers, stack)
             }
             Err(NoRule::Expression) => unwinder.run(source, pc, registers, stack),
+            Err(NoRule::Missing) if tables.entry.contains(pc) => Err(NativeStop::Root),
             Err(NoRule::Missing) => Err(NativeStop::NoRule(pc)),
         }
     }

@@ -9,6 +9,7 @@
 
 pub(crate) mod blocks;
 mod debug_frames;
+mod entry;
 mod function_names;
 mod image;
 pub mod in_handler;
@@ -28,6 +29,7 @@ use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends
 
 use crate::account::clock;
 use debug_frames::DebugFrames;
+use entry::Entry;
 use image::Image;
 use row_rules::RowRules;
 use rules::Rules;
@@ -59,6 +61,7 @@ const MAX_LOADED: usize = 2_000;
 #[derive(Debug)]
 pub struct NativeLibraries {
     libraries: Vec<Library>,
+    entry: Entry,
     unwinder: Unwinder,
     rules: Rules,
     rows: RowRules,
@@ -110,6 +113,7 @@ impl Default for NativeLibraries {
     fn default() -> Self {
         Self {
             libraries: Vec::new(),
+            entry: Entry::of_process(),
             unwinder: Unwinder::default(),
             rules: Rules::default(),
             rows: RowRules::default(),
@@ -303,7 +307,7 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
             native.missing = Missing::Library;
             return Err(NativeStop::UnknownCode(pc));
         };
-        let NativeLibraries { libraries, unwinder, rules, rows, missing, .. } = &mut **native;
+        let NativeLibraries { libraries, entry, unwinder, rules, rows, missing, .. } = &mut **native;
         let library = libraries.get(index);
         let Some((library, image)) = library.and_then(|library| Some((library, library.image.as_ref()?)))
         else {
@@ -329,6 +333,10 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
                 Err(NoRule::Expression) => return unwinder.run(source, pc, registers, stack),
                 Err(NoRule::Missing) => {}
             }
+        }
+        if entry.contains(pc) {
+            rules.put(pc, Rule::Root);
+            return Err(NativeStop::Root);
         }
         if debug_frames.is_none() {
             *missing = Missing::DebugFrames(index);
