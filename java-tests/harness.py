@@ -19,9 +19,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
 JDKS = ["11", "17", "21", "25"]
 # Real programs, and the oldest JDK that each runs on.
-PROGRAMS = {"h2": 11, "clojure": 11, "closure": 21, "spark": 17}
+PROGRAMS = {"h2": 11, "clojure": 11, "closure": 21, "spark": 17, "spark3": 11}
 # What brings programs that a plain java-tests/fetch leaves out.
-FETCHED_BY = {"closure": "--programs", "spark": "--spark", "tomcat": "--web"}
+FETCHED_BY = {"closure": "--programs", "spark": "--spark", "spark3": "--spark3", "tomcat": "--web"}
 
 
 def complain(text):

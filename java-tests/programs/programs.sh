@@ -1,6 +1,6 @@
 # Defines how to run the real programs that java-tests/fetch downloads. Sourced by ./demo and java-tests/harness.py.
 
-program_names=(h2 clojure closure spark)
+program_names=(h2 clojure closure spark spark3)
 
 # Prints the oldest JDK that a program runs on.
 program_needs_jdk() {
@@ -47,7 +47,7 @@ program_arguments() {
             program_command=(-Xmx2g -jar "$cache/closure/compiler.jar" -O SIMPLE --js "$input"
                 --js_output_file "$scratch/output.js")
             ;;
-        spark)
+        spark | spark3)
             cp "$script/spark.sql" "$scratch/spark.sql"
             if [ "$size" = short ]; then
                 sed -i 's/range(0, 1000000,/range(0, 100000,/' "$scratch/spark.sql"
@@ -60,7 +60,7 @@ program_arguments() {
                 opened+=(--add-opens "java.base/$package=ALL-UNNAMED")
             done
             program_command=(-Xmx2g "${opened[@]}" -Djdk.reflect.useDirectMethodHandle=false
-                -Dio.netty.tryReflectionSetAccessible=true "-Dderby.system.home=$scratch" -cp "$cache/spark/*"
+                -Dio.netty.tryReflectionSetAccessible=true "-Dderby.system.home=$scratch" -cp "$cache/$name/*"
                 org.apache.spark.deploy.SparkSubmit --master "local[2]" --conf spark.ui.enabled=false
                 --conf "spark.sql.warehouse.dir=$scratch/warehouse" --conf spark.sql.catalogImplementation=in-memory
                 --class org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver spark-internal -f "$scratch/spark.sql")

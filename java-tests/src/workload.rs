@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::jdk::Jdk;
+use crate::jdk::{Jdk, crate_folder};
 use crate::process::{self, Finished};
 use crate::processors::{pending_signals, pin_process};
 use crate::run::Run;
@@ -20,7 +20,8 @@ pub const CARRIER_CLOCK_OPTION: &str = "--add-opens=java.management/sun.manageme
 /// A workload with its arguments and the options of the JVM and the profiler.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    class: &'static str,
+    /// A class of `workloads`; a real program has its own among the arguments.
+    class: Option<&'static str>,
     arguments: Vec<String>,
     jvm_options: Vec<String>,
     record_options: Vec<String>,
@@ -33,9 +34,33 @@ pub struct Workload {
 impl Workload {
     /// Creates the workload `workloads/CLASS.java`.
     pub fn new(class: &'static str) -> Self {
+        Self { class: Some(class), ..Self::with_arguments(Vec::new()) }
+    }
+
+    /// Creates the real program `name` of `programs/programs.sh`, with a twentieth of its work; `scratch` is for its files.
+    ///
+    /// # Panics
+    /// If there is no such program.
+    pub fn program(name: &str, scratch: &Path) -> Self {
+        const ARGUMENTS: &str =
+            r#". "$0"; program_arguments "$1" short "$2"; printf '%s\0' "${program_command[@]}""#;
+        let script = crate_folder().join("programs/programs.sh");
+        let output = Command::new("bash")
+            .args(["-euc", ARGUMENTS])
+            .arg(script)
+            .arg(name)
+            .arg(scratch)
+            .output()
+            .expect("bash");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("arguments in UTF-8");
+        Self::with_arguments(text.split_terminator('\0').map(str::to_owned).collect())
+    }
+
+    fn with_arguments(arguments: Vec<String>) -> Self {
         Self {
-            class,
-            arguments: Vec::new(),
+            class: None,
+            arguments,
             jvm_options: Vec::new(),
             record_options: Vec::new(),
             kill_after_cpu_ns: None,
@@ -179,9 +204,9 @@ impl Workload {
             arguments.push(format!("-agentpath:{}={options}", binaries::agent().display()).into());
         }
         arguments.extend(self.jvm_options.iter().map(OsString::from));
-        arguments.push("-cp".into());
-        arguments.push(java_classes::classes().into());
-        arguments.push(self.class.into());
+        if let Some(class) = self.class {
+            arguments.extend(["-cp".into(), java_classes::classes().into(), class.into()]);
+        }
         arguments.extend(self.arguments.iter().map(OsString::from));
         arguments
     }

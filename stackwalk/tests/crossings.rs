@@ -248,6 +248,63 @@ fn walks_from_an_adapter_that_saves_registers_find_all_callers() {
     assert!(walks > 2000, "{walks}");
 }
 
+/// The names of the methods that a walk finds; it must be complete.
+fn methods_of(fixture: &Fixture, capture: &Capture, stack: &[u8], what: &str) -> Vec<String> {
+    let mut cache = Box::new(ScopeCache::new());
+    let (frames, stop) = walk(&fixture.hotspot(), fixture, &mut cache, capture, stack);
+    assert!(stop.is_complete(), "{what}: {stop:?}");
+    frames.into_iter().filter_map(|(_, named)| Some(named?.name)).collect()
+}
+
+/// One instruction before the recorded one: JDK 11 and 17 copy the caller's sp after they have popped the return address.
+#[test]
+fn walks_from_an_adapter_between_its_pop_and_its_copy_of_sp_find_all_callers() {
+    let mut walks = 0;
+    for file in files(CROSSINGS) {
+        let fixture = Fixture::load(&file);
+        for thread in fixture.threads.iter().filter(|thread| thread.name == ADAPTER) {
+            let Thread { capture, stack, .. } = thread;
+            let expected = methods_of(&fixture, capture, stack, &thread.name);
+            // r13 is not set: an address of code, one of the stack, none.
+            for r13 in [capture.pc, capture.sp + 0x98, 0] {
+                let pc = capture.pc - 3;
+                let capture = Capture { pc, registers: Registers { r13, ..capture.registers }, ..*capture };
+                assert_eq!(methods_of(&fixture, &capture, stack, &thread.name), expected, "{r13:x}");
+                walks += 1;
+            }
+        }
+    }
+    assert_eq!(walks, 6, "JDK 11 and 17");
+}
+
+/// An adapter from interpreted to compiled code aligns sp before it pushes the return address, so a stale word may be on top.
+///
+/// The adapter and the interpreter's frame are recorded, on JDK 11 with all that this walk reads; the registers are constructed.
+#[test]
+fn walks_from_an_adapter_that_aligns_sp_find_all_callers() {
+    const ALIGNS: [u8; 12] = [0x48, 0x8b, 0x04, 0x24, 0x4c, 0x8b, 0xdc, 0x48, 0x83, 0xe4, 0xf0, 0x50];
+    let files = files(CROSSINGS);
+    let file = files.iter().find(|file| file.to_string_lossy().contains("jdk11-")).expect("JDK 11");
+    let fixture = Fixture::load(file);
+    let named = |name: &str| fixture.threads.iter().find(|thread| thread.name == name).expect("recorded");
+    let (adapter, caller) = (&named(ADAPTER).capture, named("interpreter goes on"));
+    let mut code = [0; EARLIER as usize];
+    fixture.read(adapter.pc - EARLIER, &mut code).expect("recorded");
+    let at = code.windows(ALIGNS.len()).position(|bytes| bytes == ALIGNS).expect("aligns sp");
+    let push = adapter.pc - EARLIER + (at + ALIGNS.len() - 1) as u64;
+    let returned = &caller.capture;
+    let expected = methods_of(&fixture, returned, &caller.stack, &caller.name);
+    let registers = Registers { rax: returned.pc, r13: returned.sp, ..returned.registers };
+    // Of compiled code, or of none.
+    for stale in [adapter.registers.rax, 0] {
+        let sp = returned.sp - 16;
+        let capture = Capture { pc: push, sp, stack_low: sp, registers, ..*returned };
+        let above = [stale.to_le_bytes(), returned.pc.to_le_bytes()].concat();
+        let stack = [above, caller.stack.clone()].concat();
+        assert_eq!(methods_of(&fixture, &capture, &stack, "aligning"), expected, "{stale:x}");
+    }
+}
+
 /// Rewrites `tests/fixtures/jdk<NAME>-x86_64/crossings.bin`, `linkers.bin` and, if the JDK has them, `barriers.bin` and
 /// `wrappers.bin`; TICKWALK_RECORD_ONLY selects one of these files:
 /// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test crossings record`

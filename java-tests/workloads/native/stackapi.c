@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -555,12 +556,92 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
 
 /* Walks only, of one thread, faster than the kernel's tick. */
 static int walks_only;
-/* Every signal walks, with and without native frames, until so many walks have found Java frames; 0 for another mode. With a
- * short period the next signal comes as soon as a handler has returned. */
-static long storm;
-static atomic_long java_walks;
-
 static timer_t fast_timer;
+
+/* The highest rate, until so many walks have found Java frames; 0 for another mode. Each handler arms the timer when its walk has
+ * ended. A signal that finds the thread where the last one did shows that the program has not run between them: the gap grows.
+ * Otherwise it shrinks. With a fixed period below the length of a walk the next signal would wait whenever a handler returns, and
+ * the program would stand still. */
+static long storm;
+enum { MIN_GAP = 1000, MAX_GAP = 1000000 }; /* nanoseconds */
+static long gap = MIN_GAP;
+static atomic_long java_walks, standing;
+/* CPU time of the thread, in nanoseconds, before the first signal: until then methods are compiled. */
+static long warmup;
+
+/* So many times the VM is made to deoptimise a compiled method that was on the thread's stack: a thread sets a breakpoint in it,
+ * on which all its compiled code depends, and clears it. Then the program is ended. */
+static long deoptimize;
+static atomic_long deoptimized;
+static _Atomic(jmethodID) chosen; /* null while none waits */
+static sem_t chosen_waits;
+static JavaVM *own_vm;
+
+typedef struct {
+  Walked walked;
+  int pick; /* the compiled frame that is wanted, or the oldest one */
+  int compiled;
+  ASGST_Method picked;
+  void *last_pc;
+} Picked;
+
+/* The first walks that did not reach the end of their stack, for the report. */
+enum { KEPT_FAILURES = 16 };
+static struct {
+  int code, options;
+  void *pc, *last_pc; /* interrupted, and of the oldest frame that was found */
+} failures[KEPT_FAILURES];
+static atomic_long failed;
+
+static void walk_and_pick(ASGST_Iterator *iterator, void *argument) {
+  Picked *picked = argument;
+  ASGST_Frame frame;
+  while ((picked->walked.code = ASGST_NextFrame(iterator, &frame)) == 1) {
+    picked->last_pc = frame.pc;
+    if (frame.comp_level > 0 && frame.type <= ASGST_FRAME_JAVA_INLINED && picked->compiled++ <= picked->pick) {
+      picked->picked = frame.method;
+    }
+  }
+}
+
+static void arm_fast_timer(long nanos, long period) {
+  struct itimerspec when = {{0, period}, {nanos / 1000000000, nanos % 1000000000}};
+  timer_settime(fast_timer, 0, &when, NULL);
+}
+
+static void walk_in_storm(void *context, int moved) {
+  struct timespec cpu;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+  long missing = warmup - (cpu.tv_sec * 1000000000 + cpu.tv_nsec);
+  if (missing > 0) {
+    arm_fast_timer(missing, 0);
+    return;
+  }
+  static unsigned long random = 1;
+  Picked picked = {{0, 0, 0, NULL}, (int)(next_random(&random) % 16), 0, NULL, NULL};
+  int options = total & 1 ? ASGST_INCLUDE_NON_JAVA_FRAMES : 0;
+  int kind = ASGST_RunWithIterator(context, options, walk_and_pick, &picked);
+  count_code(walk_codes, kind);
+  if (kind > 0) count_code(end_codes, picked.walked.code);
+  int code = kind > 0 ? picked.walked.code : kind;
+  if (code < 0) {
+    long index = atomic_fetch_add(&failed, 1);
+    void *pc = (void *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    if (index < KEPT_FAILURES) {
+      failures[index].code = code;
+      failures[index].options = options;
+      failures[index].pc = pc;
+      failures[index].last_pc = picked.last_pc;
+    }
+  }
+  bump(&total, 1);
+  if (kind == ASGST_JAVA_TRACE) bump(&java_walks, 1);
+  if (!moved) bump(&standing, 1);
+  if (deoptimize && !chosen && picked.picked && (chosen = ASGST_MethodToJMethodID(picked.picked))) sem_post(&chosen_waits);
+  gap = moved ? gap - gap / 16 : gap * 2;
+  gap = gap < MIN_GAP ? MIN_GAP : gap > MAX_GAP ? MAX_GAP : gap;
+  if (java_walks < storm || deoptimized < deoptimize) arm_fast_timer(gap, 0);
+}
 
 static void on_fast_tick(int signal, siginfo_t *info, void *context) {
   (void)signal;
@@ -568,23 +649,38 @@ static void on_fast_tick(int signal, siginfo_t *info, void *context) {
   static __thread greg_t last_pc __attribute__((tls_model("initial-exec")));
   static __thread greg_t last_sp __attribute__((tls_model("initial-exec")));
   const greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
-  /* A thread that has not run since the last signal is no further sample. */
-  if (!storm && registers[REG_RIP] == last_pc && registers[REG_RSP] == last_sp) return;
+  int moved = registers[REG_RIP] != last_pc || registers[REG_RSP] != last_sp;
   last_pc = registers[REG_RIP];
   last_sp = registers[REG_RSP];
   int saved = errno;
-  Walked walked = {0, 0, 0, NULL};
-  bump(&total, 1);
-  int options = storm && (total & 1) ? ASGST_INCLUDE_NON_JAVA_FRAMES : 0;
-  int kind = ASGST_RunWithIterator(context, options, walk_all, &walked);
-  count_code(walk_codes, kind);
-  if (kind > 0) count_code(end_codes, walked.code);
-  if (kind == ASGST_JAVA_TRACE) bump(&java_walks, 1);
-  if (storm && java_walks >= storm) {
-    struct itimerspec never = {{0, 0}, {0, 0}};
-    timer_settime(fast_timer, 0, &never, NULL);
+  if (storm) {
+    walk_in_storm(context, moved);
+  } else if (moved) { /* A thread that has not run since the last signal is no further sample. */
+    Walked walked = {0, 0, 0, NULL};
+    bump(&total, 1);
+    int kind = ASGST_RunWithIterator(context, 0, walk_all, &walked);
+    count_code(walk_codes, kind);
+    if (kind > 0) count_code(end_codes, walked.code);
   }
   errno = saved;
+}
+
+/* Deoptimises the methods that handlers have chosen, and ends the program. */
+static void *deoptimize_chosen(void *argument) {
+  jvmtiEnv *jvmti = argument;
+  JNIEnv *env;
+  if ((*own_vm)->AttachCurrentThreadAsDaemon(own_vm, (void **)&env, NULL) != JNI_OK) abort();
+  while (deoptimized < deoptimize || java_walks < storm) {
+    while (sem_wait(&chosen_waits) != 0) {}
+    if ((*jvmti)->SetBreakpoint(jvmti, chosen, 0) == JVMTI_ERROR_NONE &&
+        (*jvmti)->ClearBreakpoint(jvmti, chosen, 0) == JVMTI_ERROR_NONE) {
+      bump(&deoptimized, 1);
+    }
+    chosen = NULL;
+  }
+  jclass system = (*env)->FindClass(env, "java/lang/System");
+  (*env)->CallStaticVoidMethod(env, system, (*env)->GetStaticMethodID(env, system, "exit", "(I)V"), 0);
+  return NULL;
 }
 
 static void start_fast_timer(long micros) {
@@ -600,8 +696,7 @@ static void start_fast_timer(long micros) {
   event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
   /* Elapsed time has a timer of its own; those of CPU time wait for the tick. */
   if (timer_create(CLOCK_MONOTONIC, &event, &fast_timer) != 0) return;
-  struct itimerspec every = {{0, micros * 1000}, {0, micros * 1000}};
-  timer_settime(fast_timer, 0, &every, NULL);
+  arm_fast_timer(micros * 1000, storm ? 0 : micros * 1000);
 }
 
 static void start_timer(long micros) {
@@ -678,6 +773,13 @@ static void print_trace(FILE *out, jvmtiEnv *jvmti, JNIEnv *env, const char *who
   fprintf(out, "\n");
 }
 
+/* A native function and the distance from its start, or an address of other code. */
+static void print_place(FILE *out, void *pc) {
+  Dl_info info;
+  int known = dladdr(pc, &info) && info.dli_sname;
+  fprintf(out, "%s+%#lx", known ? info.dli_sname : "", (unsigned long)pc - (known ? (unsigned long)info.dli_saddr : 0));
+}
+
 static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
   struct itimerval never = {{0, 0}, {0, 0}};
   setitimer(ITIMER_PROF, &never, NULL);
@@ -703,6 +805,14 @@ static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
   print_times(out, "warm_deep", 0, n, DEEP, WARM);
   print_times(out, "cold", 0, n, 0, COLD);
   print_times(out, "cold_deep", 0, n, DEEP, COLD);
+  for (long i = 0; i < failed && i < KEPT_FAILURES; i++) {
+    fprintf(out, "failed with %d, options %d, at ", failures[i].code, failures[i].options);
+    print_place(out, failures[i].pc);
+    fprintf(out, ", oldest frame ");
+    print_place(out, failures[i].last_pc);
+    fprintf(out, "\n");
+  }
+  if (storm) fprintf(out, "storm walks=%ld standing=%ld deoptimized=%ld\n", java_walks, standing, deoptimized);
   fprintf(out, "stack bytes=%ld in_java=%ld\n", deepest_stack, deepest_in_java);
   if (tripwire_calls) fprintf(out, "allocator calls=%ld\n", tripwire_calls());
   fflush(out);
@@ -755,6 +865,8 @@ static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
     for (jint i = 0; i < count; i++) request_ids(jvmti, classes[i]);
     (*jvmti)->Deallocate(jvmti, (unsigned char *)classes);
   }
+  pthread_t deoptimizer;
+  if (deoptimize && (sem_init(&chosen_waits, 0, 0) || pthread_create(&deoptimizer, NULL, deoptimize_chosen, jvmti))) abort();
   if (agent_micros > 0) (walks_only ? start_fast_timer : start_timer)(agent_micros);
 }
 
@@ -762,16 +874,26 @@ static void JNICALL on_vm_death(jvmtiEnv *jvmti, JNIEnv *env) {
   if (agent_micros > 0) report(stderr, jvmti, env);
 }
 
+/* The number behind a name among the options; 0 without it. */
+static long number_of(const char *options, const char *name) {
+  const char *found = options ? strstr(options, name) : NULL;
+  return found ? strtol(found + strlen(name), NULL, 10) : 0;
+}
+
 JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
   (void)reserved;
+  own_vm = vm;
   if (options && strstr(options, "fuzz")) fuzzing = 1;
   if (options && strstr(options, "paint")) paints = 1;
-  const char *walks = options ? strstr(options, "storm=") : NULL;
-  if (walks) storm = strtol(walks + strlen("storm="), NULL, 10);
+  storm = number_of(options, "storm=");
+  deoptimize = number_of(options, "deoptimize=");
+  warmup = number_of(options, "warmup=") * 1000000;
   if (storm || (options && strstr(options, "walks"))) walks_only = 1;
   agent_micros = options ? strtol(options, NULL, 10) : 0;
   jvmtiEnv *jvmti;
   if ((*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_1_2) != JNI_OK) return JNI_ERR;
+  jvmtiCapabilities capabilities = {.can_generate_breakpoint_events = deoptimize > 0};
+  if ((*jvmti)->AddCapabilities(jvmti, &capabilities) != JVMTI_ERROR_NONE) return JNI_ERR;
   jvmtiEventCallbacks callbacks;
   memset(&callbacks, 0, sizeof callbacks);
   callbacks.ClassPrepare = on_class_prepare;

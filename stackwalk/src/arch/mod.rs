@@ -42,6 +42,7 @@
 //! | `reserved_words(before)` | stack space that a stub without a frame has reserved |
 //! | `entry_frame(code, returns, pc, wrapper)` | frame state in the call stub |
 //! | `has_saved_sender_sp(before)`, `keeps_entry_sp(before)` | progress of an adapter |
+//! | `sp_without_return_address(before, after, sp, sender_sp)` | the caller's sp while an adapter has its return address in a register only |
 //! | `linker_pops_argument(before, after)` | a method handle linker holds its return address in a register |
 //! | `entry_barrier_callers(sp, fp, word)` | frames that the stub of the nmethod entry barrier may have |
 //! | `patching_adapter(sp, preserved)` | the way to the caller of an adapter that calls the VM |

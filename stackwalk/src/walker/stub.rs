@@ -7,8 +7,8 @@ use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     ADAPTER_SAVE_REACH, Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, FRAME_RECORD_BYTES,
     MAX_PUSHED_WORDS, RESERVATION_REACH, RETURNS_BY_REGISTER, Unwind, entry_barrier_callers, entry_frame,
-    has_saved_sender_sp, keeps_entry_sp, linker_pops_argument, patching_adapter, reserved_words, stub_exit,
-    stub_states, words_below,
+    has_saved_sender_sp, keeps_entry_sp, linker_pops_argument, patching_adapter, reserved_words,
+    sp_without_return_address, stub_exit, stub_states, words_below,
 };
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -50,6 +50,12 @@ impl<M: Memory> Walk<'_, M> {
         {
             return Some(next);
         }
+        let sender_sp = self.capture.registers.sender_sp(self.hotspot.jdk_major());
+        if let Some(sp) = sp_without_return_address(around.before, around.after, cursor.sp, sender_sp)
+            && let Some(next) = self.caller_of_adapter(cursor, blob, sp)
+        {
+            return Some(next);
+        }
         // The next instruction may be the return; the rules below would look where the frame was.
         let exit = stub_exit(around.after);
         let accepted = |next: &Cursor| self.is_caller(next) && self.may_have_called(next.pc, blob);
@@ -67,8 +73,8 @@ impl<M: Memory> Walk<'_, M> {
         }
         // Once the return address is popped, the word on top may be a stale one.
         if has_saved_sender_sp(around.before)
-            && self.capture.registers.sender_sp(self.hotspot.jdk_major()) == cursor.sp
-            && let Some(next) = self.caller_of_adapter(cursor, blob)
+            && sender_sp == cursor.sp
+            && let Some(next) = self.caller_of_adapter(cursor, blob, sender_sp)
         {
             return Some(Cursor { doing, ..next });
         }
@@ -80,7 +86,7 @@ impl<M: Memory> Walk<'_, M> {
                     .filter(|next| self.is_caller(next) && self.may_have_called(next.pc, blob))
             });
         let by_rule = by_rule.or_else(|| self.caller_above_routine(cursor, blob));
-        let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob));
+        let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob, sender_sp));
         found.map(|next| Cursor { doing, ..self.before_arguments(next, around, blob) })
     }
 
@@ -211,12 +217,11 @@ impl<M: Memory> Walk<'_, M> {
         self.is_caller(&caller).then_some(caller)
     }
 
-    /// The caller of an adapter that has popped the return address into a register to move arguments.
+    /// The caller, with this sp, of an adapter that has its return address in a register to move arguments.
     ///
-    /// Right after the pop, sp is the caller's.
-    fn caller_of_adapter(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let registers = &self.capture.registers;
-        let (pc, sp) = (registers.popped_return_address(), registers.sender_sp(self.hotspot.jdk_major()));
+    /// Right after the adapter has popped it, sp is the caller's.
+    fn caller_of_adapter(&mut self, cursor: Cursor, blob: &CodeBlob, sp: u64) -> Option<Cursor> {
+        let pc = self.capture.registers.popped_return_address();
         if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
             return None;
         }

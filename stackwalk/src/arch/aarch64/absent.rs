@@ -25,6 +25,16 @@ pub(crate) fn linker_pops_argument(_before: &[u8], _after: &[u8]) -> bool {
     false
 }
 
+/// The caller's sp while an adapter has its return address in a register only: it is there all the time.
+pub(crate) fn sp_without_return_address(
+    _before: &[u8],
+    _after: &[u8],
+    _sp: u64,
+    _sender_sp: u64,
+) -> Option<u64> {
+    None
+}
+
 /// Words from sp on that the code of `before` has reserved and not released.
 pub(crate) fn reserved_words(_before: &[u8]) -> u64 {
     0

@@ -19,7 +19,8 @@ mod thaw;
 mod upcall;
 
 pub(crate) use absent::{
-    RESERVATION_REACH, STRING_CODE_REACH, keeps_length, linker_pops_argument, reserved_words, searches_string,
+    RESERVATION_REACH, STRING_CODE_REACH, keeps_length, linker_pops_argument, reserved_words,
+    searches_string, sp_without_return_address,
 };
 pub(crate) use calls::{
     ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, TRAMPOLINE_BYTES, call_before, trampoline_target,

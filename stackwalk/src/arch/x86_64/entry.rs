@@ -5,6 +5,7 @@
 //!             ...   add rsp, n   [vzeroupper]   pop rbp   ret   and blocks that store the result and jump back
 //! adapter:    pop rax   mov r13, rsp   sub rsp, n   ...   jmp rcx          JDK 11, 17: compiled to interpreted
 //!             lea r13, [rsp + 8]   pop rax   sub rsp, n   ...   jmp rcx    later
+//!             mov rax, [rsp]   mov r11, rsp   and rsp, -16   push rax ...  interpreted to compiled
 //! linker:     pop rax   pop rbx   push rax   ...   jmp [rbx + n]           of method handles, called by the interpreter
 //! ```
 //!
@@ -63,6 +64,18 @@ pub(crate) fn has_saved_sender_sp(before: &[u8]) -> bool {
         .max(last_of(before, &[0x4c, 0x8d, 0x6c, 0x24, 0x08, 0x58]));
     let jump = last_of(before, &[0xff, 0xe1]);
     set.is_some() && jump < set
+}
+
+/// The caller's sp where an adapter has its return address in rax, and sp is not at its slot; `None` elsewhere.
+///
+/// On the way to the interpreter (JDK 11, 17) between `pop rax` and `mov r13, rsp`. On the way to compiled code, which comes from
+/// the interpreter with its sp in r13, between `mov r11, rsp; [sub rsp, n;] and rsp, -16` and `push rax`.
+pub(crate) fn sp_without_return_address(before: &[u8], after: &[u8], sp: u64, r13: u64) -> Option<u64> {
+    match (before, after) {
+        ([.., 0x58], [0x4c, 0x8b, 0xec, 0x48, 0x81 | 0x83, 0xec, ..]) => Some(sp),
+        ([.., 0x48, 0x83, 0xe4, 0xf0], [0x50, ..]) | (_, [0x48, 0x83, 0xe4, 0xf0, 0x50, ..]) => Some(r13),
+        _ => None,
+    }
 }
 
 /// Returns whether a method handle linker holds the return address in rax while it takes its last argument off the stack.

@@ -33,7 +33,7 @@ pub use dwarf::{DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER};
 pub(crate) use dwarf::{dwarf_caller, dwarf_values};
 pub(crate) use entry::{
     ADAPTER_SAVE_REACH, CALL_STUB_REACH, entry_barrier_callers, entry_frame, has_saved_sender_sp,
-    keeps_entry_sp, linker_pops_argument, patching_adapter,
+    keeps_entry_sp, linker_pops_argument, patching_adapter, sp_without_return_address,
 };
 pub use frame::*;
 pub(crate) use frame_state::{
