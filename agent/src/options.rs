@@ -347,12 +347,21 @@ impl Options {
         if let Some(signal) = options.dumps.signal.filter(|_| options.dumps.signal == options.signal) {
             return Err(OptionError::SameSignal(signal));
         }
-        let other =
-            [("clock=perf", options.clock == ClockOption::Perf), ("budget", options.budget_ppm.is_some())];
-        let other = other.into_iter().find(|(_, is_set)| *is_set);
-        match (options.mode, other) {
-            (Mode::Wall, Some((name, _))) => return Err(OptionError::NotForWall(name)),
-            (Mode::Jvmti, Some((name, _))) => return Err(OptionError::NotForJvmti(name)),
+        let other = [
+            ("clock=perf", options.clock == ClockOption::Perf),
+            ("budget", options.budget_ppm.is_some()),
+            // Of signals and of stacks that are copied, so for safepoints only.
+            ("signal", options.signal.is_some()),
+            ("maxstack", options.max_stack != Self::default().max_stack),
+            ("native=no", !options.shown.native),
+            ("vm=no", !options.shown.vm),
+        ];
+        let first_of = |others: &[(&'static str, bool)]| {
+            others.iter().find(|(_, is_set)| *is_set).map(|(name, _)| *name)
+        };
+        match options.mode {
+            Mode::Wall => first_of(&other[..2]).map_or(Ok(()), |name| Err(OptionError::NotForWall(name)))?,
+            Mode::Jvmti => first_of(&other).map_or(Ok(()), |name| Err(OptionError::NotForJvmti(name)))?,
             _ => {}
         }
         if options.repeats_after.is_some() {

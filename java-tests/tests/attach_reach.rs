@@ -43,10 +43,21 @@ fn listed(text: &str) -> serde_json::Value {
     rows.iter().find(is_it).unwrap_or_else(|| panic!("no {text} in {rows:?}")).clone()
 }
 
+/// Most profiles until one has a sample.
+const ATTEMPTS: usize = 30;
+
+/// Attaches to a JVM; again if it got no processor while it was profiled.
 fn attach(options: &[&str], folder: &Path, pid: i64) -> Finished {
-    let mut command = Command::new(binaries::tickwalk());
-    command.arg("attach").args(options).arg("-o").arg(folder.join("recording.tickwalk")).arg(pid.to_string());
-    run(command, |_| ())
+    let attempt = || {
+        let mut command = Command::new(binaries::tickwalk());
+        command.arg("attach").args(options).arg("-o").arg(folder.join("recording.tickwalk"));
+        command.arg(pid.to_string());
+        run(command, |_| ())
+    };
+    let has_run = |finished: &Finished| {
+        !finished.stderr.contains("warning: no samples were taken: the program used less")
+    };
+    (0..ATTEMPTS).map(|_| attempt()).find(has_run).expect("the JVM gets a processor")
 }
 
 /// A JVM that runs Burner through a launcher.
@@ -213,6 +224,33 @@ on_jdks! { concurrent 17;
             for directory in ["/tmp", "/dev/shm", "/var/tmp"] {
                 assert_eq!(left_in(jvm.pid, directory), Vec::<String>::new());
             }
+        });
+    }
+}
+
+on_jdks! { concurrent 17;
+    /// In a container where no file could be loaded that a command writes, a copy lies at the path of the library.
+    fn loads_a_copy_at_the_path_of_the_library(jdk) {
+        let agent = binaries::agent();
+        let (agent_text, folder) = (agent.display(), agent.parent().expect("a folder").display());
+        let noexec = |place: &str| format!("mount -t tmpfs -o noexec none {place}");
+        let noexec = ["/tmp", "/dev/shm"].map(noexec).join(" && ");
+        // The test's own folder is there.
+        let noexec = format!("{noexec} && mount --bind /var/tmp /var/tmp && mount -o remount,bind,noexec /var/tmp");
+        let isolate = |copy: &str| format!(r#"exec 3<{agent_text} && mount -t tmpfs none {folder} && {copy} && exec 3<&- && {noexec} && exec "$@""#);
+        let (with, without) = (isolate(&format!("cat <&3 >{agent_text}")), isolate("true"));
+        let launcher = |script| ["unshare", "-m", "sh", "-c", script, "sh"];
+        if !is_allowed(&launcher(&with)) {
+            return;
+        }
+        with_burner(jdk, &launcher(&with), &[], |jvm, folder| {
+            for _ in 0..2 {
+                assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+            }
+            assert_eq!(agents(jvm.pid), [agent_text.to_string()]);
+        });
+        with_burner(jdk, &launcher(&without), &[], |jvm, folder| {
+            assert_refused(&attach(&ONE_SECOND, folder, jvm.pid), "name that path with --agent");
         });
     }
 }

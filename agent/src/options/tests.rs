@@ -318,7 +318,14 @@ fn wall_time() {
 #[test]
 fn stacks_of_safepoints() {
     assert_eq!(Options::parse("mode=jvmti,interval=1ms").expect("valid").mode, Mode::Jvmti);
-    for (text, option) in [("mode=jvmti,clock=perf", "clock=perf"), ("budget=1%,mode=jvmti", "budget")] {
+    for (text, option) in [
+        ("mode=jvmti,clock=perf", "clock=perf"),
+        ("budget=1%,mode=jvmti", "budget"),
+        ("mode=jvmti,signal=PROF", "signal"),
+        ("mode=jvmti,maxstack=64k", "maxstack"),
+        ("mode=jvmti,native=no", "native=no"),
+        ("mode=jvmti,vm=no", "vm=no"),
+    ] {
         let error = Options::parse(text).expect_err(text).to_string();
         assert!(error.contains(&format!("option '{option}' has no effect with mode=jvmti")), "{error}");
     }

@@ -172,10 +172,17 @@ impl Status {
 /// Returns whether the JVM finds the same file at this path, and has not loaded another one from there.
 fn can_load(process: Process, library: &Path, agents: &[MappedFile]) -> bool {
     let inner = process.outer_path(library);
-    let (Ok(ours), Ok(theirs)) = (fs::metadata(library), fs::metadata(inner)) else { return false };
+    let (Ok(ours), Ok(theirs)) = (fs::metadata(library), fs::metadata(&inner)) else { return false };
     let is_same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
+    // A container that cannot be written to may have a copy.
+    let is_copy = || {
+        theirs.is_file()
+            && ours.len() == theirs.len()
+            && matches!((fs::read(library), fs::read(inner)), (Ok(ours), Ok(theirs)) if ours == theirs)
+    };
     let at_path = |agent: &&MappedFile| agent.path == library;
-    is_same && agents.iter().filter(at_path).all(|agent| !agent.is_deleted && agent.inode == ours.ino())
+    let is_current = |agent: &MappedFile| !agent.is_deleted && agent.inode == theirs.ino();
+    (is_same || is_copy()) && agents.iter().filter(at_path).all(is_current)
 }
 
 /// Ends the profile of a JVM, whichever agent runs it.

@@ -56,7 +56,10 @@ pub enum AttachError {
     NoDynamicLoading(i32),
     #[error("the JVM refused the agent: {0}")]
     Refused(String),
-    #[error("cannot make a directory for JVM {0} among its temporary files: {1}")]
+    #[error(
+        "cannot make a directory for JVM {0} among its temporary files: {1}; let its user write there, or put a copy of the \
+         library into its file system and name that path with --agent"
+    )]
     NoDirectory(i32, io::Error),
     #[error("the connection to the JVM failed: {0}")]
     Io(io::Error),

@@ -5,7 +5,7 @@
 
 /** Kinds of frames by their number in the protocol. */
 const KINDS = [
-  { id: "unspecified", name: "Unknown", hue: 220, saturation: 6 },
+  { id: "unspecified", name: "Java", hue: 95, saturation: 38 },
   { id: "interpreted", name: "Interpreted", hue: 28, saturation: 78 },
   { id: "c1", name: "C1 compiled", hue: 62, saturation: 52 },
   { id: "c2", name: "C2 compiled", hue: 132, saturation: 38 },
