@@ -218,13 +218,14 @@ fn lists_jvms() {
 fn refuses_processes_that_do_not_handle_sigquit() {
     on_jdk_exclusively(17, |jdk| {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let end_file = folder.path().join("end-file");
         let mut attached = Vec::new();
-        let program =
-            Workload::new("Burner").argument(1).jvm_option("-Xrs").run_unprofiled_watched(jdk, |pid, _| {
-                if attached.is_empty() {
-                    attached.push(attach(&[], folder.path(), pid));
-                }
-            });
+        let program = burner(1, &end_file).jvm_option("-Xrs").run_unprofiled_watched(jdk, |pid, _| {
+            if attached.is_empty() {
+                attached.push(attach(&[], folder.path(), pid));
+                create_end_file(&end_file);
+            }
+        });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         let [refused] = &attached[..] else { panic!("one result is expected: {attached:?}") };
         assert_refused(refused, "does not handle SIGQUIT");
@@ -279,11 +280,13 @@ on_every_jdk! { concurrent;
     /// Every thread of a running JVM blocks what its launcher blocked, and a profile would have no samples.
     fn refuses_a_jvm_whose_threads_block_the_signal(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let workload = Workload::new("Burner").argument(1).launcher(&["python3", "-c", BLOCK_AND_RUN]);
+        let end_file = folder.path().join("end-file");
         let mut attached = Vec::new();
-        let program = workload.run_unprofiled_watched(jdk, |pid, _| {
+        let program = burner(1, &end_file).launcher(&["python3", "-c", BLOCK_AND_RUN]);
+        let program = program.run_unprofiled_watched(jdk, |pid, _| {
             if attached.is_empty() {
                 attached.push(attach(&[], folder.path(), pid));
+                create_end_file(&end_file);
             }
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
