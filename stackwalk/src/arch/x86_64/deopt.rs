@@ -51,10 +51,13 @@ pub(crate) fn is_deopt_call(code: &[u8; DEOPT_CALL_REACH]) -> bool {
 }
 
 /// Bytes that a deoptimisation handler has pushed once it has executed `before`; `None` for other code.
+///
+/// C2's is `call next; sub [rsp], n`, C1's `mov r10, address; push r10`.
 pub(crate) fn deopt_handler_pushed_bytes(before: &[u8]) -> Option<u64> {
     match before {
-        [] => Some(0),
+        [] | [0x49, 0xba, _, _, _, _, _, _, _, _] => Some(0),
         [0xe8, 0, 0, 0, 0] | [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, _] => Some(8),
+        [0x49, 0xba, _, _, _, _, _, _, _, _, 0x41, 0x52] => Some(8),
         _ => None,
     }
 }
@@ -96,6 +99,10 @@ mod tests {
         assert_eq!(deopt_handler_pushed_bytes(&code[..0]), Some(0));
         assert_eq!(deopt_handler_pushed_bytes(&code[..5]), Some(8));
         assert_eq!(deopt_handler_pushed_bytes(&code[..10]), Some(8));
+        // Of C1, from Temurin 17.0.9.
+        let code = [0x49, 0xba, 0x9d, 0x70, 0x7d, 0xdb, 0xcc, 0x7f, 0, 0, 0x41, 0x52, 0xe9];
+        let pushed = [0, 2, 10, 12, 13].map(|end| deopt_handler_pushed_bytes(&code[..end]));
+        assert_eq!(pushed, [Some(0), None, Some(0), Some(8), None]);
         assert_eq!(deopt_handler_pushed_bytes(&code), None);
     }
 
