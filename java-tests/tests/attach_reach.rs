@@ -44,7 +44,7 @@ fn listed(text: &str) -> serde_json::Value {
 }
 
 /// Most profiles until one has a sample.
-const ATTEMPTS: usize = 30;
+const ATTEMPTS: usize = 3;
 
 /// Attaches to a JVM; again if it got no processor while it was profiled.
 fn attach(options: &[&str], folder: &Path, pid: i64) -> Finished {

@@ -7,9 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Gives the processor to a waiting thread of the program now and then, during work that can take long.
-///
-/// A scheduler's tick (4 ms, often) is the earliest point at which a thread that works without a pause is replaced.
+/// Time since the last turn of others.
 #[derive(Debug)]
 pub struct GivingWay {
     last: Instant,
