@@ -25,6 +25,8 @@ class Neighbour:
     name, per = "", "cpu"
     # Orders that the tool offers besides that on the command line: True if it can be loaded into a running JVM.
     loads_later = False
+    # The build that it needs, if the usual one of a JDK lacks its library.
+    jdk = None
     program = ["RegexStrings", "{seconds}"]
 
     def options(self, folder):
@@ -107,8 +109,8 @@ class Jdwp(Neighbour):
     # Commands of the set VirtualMachine: AllThreads, Suspend, Resume.
     COMMANDS = [(1, 4), (1, 8), (1, 9)]
 
-    def __init__(self):
-        self.replies, self.errors = 0, []
+    def __init__(self, jdk):
+        self.jdk, self.replies, self.errors = jdk, 0, []
 
     def options(self, folder):
         self.replies, self.errors = 0, []
