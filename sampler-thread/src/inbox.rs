@@ -44,6 +44,17 @@ struct Progress {
     has_ended: bool,
 }
 
+/// Why a wait for commands has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Its time is over.
+    Late,
+    /// Somebody wants a drain.
+    Asked,
+    /// The thread is to end, for this reason.
+    End(&'static str),
+}
+
 /// The sampler thread's side. The thread counts as ended when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Arc<Shared>);
@@ -54,18 +65,21 @@ impl Inbox {
         UnstartedSender(Arc::clone(&self.0))
     }
 
-    /// Waits for commands, at most for `period`; returns why the thread is to end, if it is.
-    pub(crate) fn wait(&self, period: Duration) -> Option<&'static str> {
+    /// Waits for commands, at most for `period`; returns why the wait has ended.
+    pub(crate) fn wait(&self, period: Duration) -> Woken {
         let deadline = Instant::now() + period;
         loop {
             // Acquire: pairs with `Waker::send`; what the sender did before is visible.
             let commands = self.0.commands.swap(0, Ordering::Acquire);
             if commands & STOP != 0 {
-                return Some(self.0.reason.get().copied().unwrap_or(AGENT_GONE));
+                return Woken::End(self.0.reason.get().copied().unwrap_or(AGENT_GONE));
+            }
+            if commands != 0 {
+                return Woken::Asked;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if commands != 0 || left.is_zero() {
-                return None;
+            if left.is_zero() {
+                return Woken::Late;
             }
             park_timeout(left);
         }
@@ -193,7 +207,7 @@ mod tests {
         let (woken, wakes) = mpsc::sync_channel(0);
         let (owner, thread) = start(move |inbox| {
             for round in 0..ROUNDS {
-                assert_eq!(inbox.wait(LONG), None);
+                assert_eq!(inbox.wait(LONG), Woken::Asked);
                 // Waiting for this uses the same wake-ups as the inbox.
                 woken.send(round).expect("the test waits");
             }
@@ -205,7 +219,7 @@ mod tests {
             assert_eq!(wakes.recv(), Ok(round));
         }
         assert!(owner.stop("test", LONG));
-        assert_eq!(thread.join().expect("no panic"), Some("test"));
+        assert_eq!(thread.join().expect("no panic"), Woken::End("test"));
     }
 
     #[test]
@@ -214,14 +228,14 @@ mod tests {
         let owner = inbox.sender().owner(&std::thread::current());
         owner.waker().wake();
         owner.waker().wake();
-        assert_eq!(inbox.wait(LONG), None);
+        assert_eq!(inbox.wait(LONG), Woken::Asked);
         let begin = Instant::now();
-        assert_eq!(inbox.wait(Duration::from_millis(20)), None, "both were one command");
+        assert_eq!(inbox.wait(Duration::from_millis(20)), Woken::Late, "both were one command");
         assert!(begin.elapsed() >= Duration::from_millis(20));
         // A wake-up without a command does not end the sleep early.
         std::thread::current().unpark();
         let begin = Instant::now();
-        assert_eq!(inbox.wait(Duration::from_millis(20)), None);
+        assert_eq!(inbox.wait(Duration::from_millis(20)), Woken::Late);
         assert!(begin.elapsed() >= Duration::from_millis(20));
     }
 
@@ -235,7 +249,7 @@ mod tests {
                     numbers.push(number);
                     inbox.flushed(number);
                 }
-                if end.is_some() {
+                if let Woken::End(_) = end {
                     return numbers;
                 }
             }
@@ -254,7 +268,7 @@ mod tests {
     fn the_thread_ends_with_its_owner() {
         let (owner, thread) = start(|inbox| inbox.wait(LONG));
         drop(owner);
-        assert_eq!(thread.join().expect("no panic"), Some(AGENT_GONE));
+        assert_eq!(thread.join().expect("no panic"), Woken::End(AGENT_GONE));
     }
 
     #[test]

@@ -23,19 +23,20 @@ use crate::drain::intake::{Intake, Requests};
 use crate::drain::pace::Pace;
 #[cfg(feature = "hooks")]
 use crate::hooks::ActiveHooks;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Woken};
+use crate::name::compilers::LOOK_PERIOD;
 use crate::name::stacks::StackNamer;
 use crate::period::aim::Clock;
 use crate::period::budget::Spent;
 use crate::period::interval::{self, Tuner};
 use crate::period::tick::Tick;
-use crate::process::{Gap, Process, Settings, UnboundedStack};
+use crate::process::{Gap, Process, Settings, ThreadKind, UnboundedStack};
 use crate::send::batch::Batch;
 use crate::send::sink::Destinations;
 use crate::send::statistics::{Extent, Schedule, Stats};
 use crate::traces::Traces;
 use crate::validity::self_test::{CompiledWalks, SelfTest};
-use crate::validity::unloading::Unloading;
+use crate::validity::unloading::{MARKER, Unloading};
 use crate::walk::stacks::StackWalker;
 use crate::walk::vm::Vm;
 
@@ -123,9 +124,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let (enabled, self_tests) = (settings.examine)();
         let processors = interval::processors();
         let mut pace = Pace::new(settings.pace);
-        if vm.hotspot.jdk_major() < CODE_FREED_IN_PAUSES {
-            pace = pace.without_waiting();
-        }
+        pace.set_may_wait(vm.hotspot.jdk_major() >= CODE_FREED_IN_PAUSES && settings.unloading.counts_all());
         let mut worker = Self {
             process,
             intake,
@@ -160,6 +159,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             #[cfg(feature = "hooks")]
             hooks: ActiveHooks::new(settings.hooks, settings.on_walk),
         };
+        worker.set_queue_time();
         #[cfg(feature = "hooks")]
         worker.hooks.set_up(&mut worker.walker);
         worker.walker.begin_drain(&worker.vm);
@@ -201,7 +201,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             let now = Instant::now();
             let period = self.pace.period(now);
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
-            let end = inbox.wait(left.map_or(period, |left| left.min(period)));
+            let end = self.sleep(inbox, left.map_or(period, |left| left.min(period)));
             let wanted_flush = inbox.wanted_flush();
             #[cfg(feature = "hooks")]
             if Instant::now() >= next_statistics {
@@ -240,7 +240,11 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 if !is_paused {
                     self.process.retune();
                 }
-                self.walker.refresh(&self.vm, self.process.library_loads());
+                if self.walker.refresh(&self.vm, self.process.library_loads()) {
+                    let threads = self.process.threads();
+                    let marker = threads.iter().find(|thread| thread.kind == ThreadKind::Gc && *thread.name == *MARKER);
+                    self.unloading.set_marker(marker.map_or(0, |marker| marker.tid));
+                }
                 next_discover = now + DISCOVER_PERIOD;
             }
             self.rotate_timers(now);
@@ -267,6 +271,23 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
     }
 
+    /// Waits until the next drain; returns why the thread is to end, if it is.
+    fn sleep(&mut self, inbox: &Inbox, period: Duration) -> Option<&'static str> {
+        let end = Instant::now() + period;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let is_busy = self.namer.names.compilers.are_busy();
+            let step = if is_busy { left.min(LOOK_PERIOD) } else { left };
+            match inbox.wait(step) {
+                Woken::End(reason) => return Some(reason),
+                Woken::Late if step < left => {
+                    self.namer.names.compilers.look(&self.vm, self.unloading.ticks());
+                }
+                Woken::Late | Woken::Asked => return None,
+            }
+        }
+    }
+
     /// Makes samples of everything in the queues, and adapts the pace.
     fn drain(&mut self) {
         self.clock.read(reading(&self.unloading));
@@ -279,6 +300,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
         let before = self.stats.requests;
         self.sample_waiting();
+        self.namer.names.compilers.end_drain();
         let requests = self.stats.requests - before;
         if requests > 0 {
             let cpu_ns = start_cpu_ns.map(|start_ns| clock::own_cpu_nanos().saturating_sub(start_ns));
@@ -286,12 +308,15 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.stats.drain_ns.record(nanos(start.elapsed()));
             self.stats.drain_requests.record(requests);
         }
-        self.pace.after_drain(requests, self.intake.take_fullest());
-        self.intake.sampler_sleeps(self.pace.period(start));
         if !self.unbounded.is_empty() {
             self.process.bound_stacks(&self.unbounded);
             self.unbounded.clear();
+            // Others of these threads may follow.
+            self.pace.watch(start);
         }
+        self.pace.after_drain(requests, self.intake.take_fullest());
+        self.unloading.set_calm(self.pace.is_calm(start));
+        self.intake.sampler_sleeps(self.pace.period(start));
     }
 
     /// Rotates timers if that is due, during and between drains.

@@ -21,7 +21,7 @@ use queue::{Request, SizeRange};
 
 use crate::account::clock;
 use crate::drain::alarm::Alarm;
-use crate::drain::pace::LONGEST;
+use crate::drain::pace::WATCHFUL;
 use crate::drain::placement::Placement;
 use crate::drain::pool_size::PoolSize;
 use crate::drain::queue_sizes::QueueSizes;
@@ -33,14 +33,13 @@ pub(crate) const THREAD_NAME: &str = "tickwalk-drain";
 /// Stack of the second thread, in bytes: it calls little, and its lists are on the heap.
 const THREAD_STACK: usize = 128 << 10;
 
-/// Longest time between two drains before the second thread drains: a little longer than the sampler sleeps, and half of
-/// the time in which a busy thread fills the smallest queue at 250 expirations a second. Longer where the sampler sleeps for
-/// longer.
-const LATE: Duration = LONGEST.saturating_add(GRACE);
+/// Shortest time between two drains after which the second thread drains: a little longer than the sampler sleeps. Longer where
+/// the sampler sleeps for longer.
+const LATE: Duration = WATCHFUL.saturating_add(GRACE);
 /// Time by which the sampler may wake late.
 const GRACE: Duration = Duration::from_millis(5);
-/// Consecutive drains without a request, a fifth of a second, after which the program counts as quiet; only the sampler
-/// drains the first requests after that.
+/// Consecutive drains without a request, at least a fifth of a second, after which the program counts as quiet; only the
+/// sampler drains the first requests after that.
 const QUIET: u32 = 8;
 /// Most requests that wait, 3.5 MB; further ones stay in their queues, which grow and then count lost samples.
 const MAX_WAITING: usize = 1 << 16;

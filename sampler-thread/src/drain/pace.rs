@@ -1,29 +1,33 @@
 //! Decides how long the sampler sleeps between two drains.
 //!
-//! Problem: a queue that fills faster than it is drained loses samples; a handler may not make the system call that would
-//! wake the sampler.
-//! Approach: a drain measures how full the fullest queue was. From a half on the period is halved, down to 2 ms; below an
-//! eighth it grows a little each time, up to the longest period. With growing queues (`queue::Sizer`) no load would
-//! profit from a wake-up by the handler: a CPU timer fires at most once per tick of 1 to 10 ms, so the smallest queue
-//! lasts at least 16 ms.
-//! In a program that unloads classes or frees code, samples that are walked late lose names and frames. After an unloading
-//! or a late sample the sampler drains every 5 ms for a second, so that a pause finds few samples that are not walked.
-//! While drains find few requests, the period grows to what the queues allow, so that a wake-up serves several samples; not
-//! for [`CALM`] after an unloading or a late sample.
-//! After a second without a request the period grows to [`IDLE`], so that an idle program is hardly ever disturbed; it
-//! stays below the time in which a thread fills the smallest queue. The first request ends that.
-//! Invariant: the period stays within its bounds; a fixed period never changes.
+//! Problem: between two drains the program takes the processor's caches, so a drain costs some 0.2 ms before its first
+//! sample; but a sample that waits may lose names and frames to code and classes that the VM frees, and a queue that fills
+//! faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
+//! Approach: three longest periods, by what waiting has cost lately.
+//! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
+//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded classes, a stack was walked too late or a walk failed; always, if the VM
+//!   cannot tell.
+//! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not walked.
+//!
+//! A drain measures how full the fullest queue was. From three quarters on the period is halved, down to 2 ms; below a half it
+//! grows a little each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the handler: a CPU
+//! timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 32 ms. Many requests at once halve
+//! the period as well, because each holds a copy of a stack.
+//! After a second without a request the period may be [`LONGEST`] in any VM, so that an idle program is hardly ever
+//! disturbed. The first request ends that.
+//! Invariant: the period stays within its bounds, and below the time in which a thread fills the smallest queue; a fixed
+//! period never changes.
 
 use std::time::{Duration, Instant};
 
-/// Longest time between two drains.
-pub const LONGEST: Duration = Duration::from_millis(25);
+/// Longest time between two drains: that of the search for threads, which wakes the sampler anyway.
+const LONGEST: Duration = Duration::from_millis(100);
+/// Longest time between two drains while samples may lose something by waiting.
+pub const WATCHFUL: Duration = Duration::from_millis(25);
 /// Shortest time between two drains.
 pub const SHORTEST: Duration = Duration::from_millis(2);
 
-/// Longest time between two drains of an idle program, that of the search for threads.
-const IDLE: Duration = Duration::from_millis(100);
-/// Consecutive drains without a request after which a program counts as idle, a second.
+/// Consecutive drains without a request after which a program counts as idle, about a second.
 const IDLE_DRAINS: u32 = 40;
 
 /// Longest time between two drains while the VM frees what samples refer to.
@@ -31,16 +35,15 @@ const SHORTENED: Duration = Duration::from_millis(5);
 /// Time for which the period stays shortened.
 const SHORTENED_FOR: Duration = Duration::from_secs(1);
 
-/// Time without an unloading and a late sample after which the period may be longer than [`LONGEST`].
+/// Time without a loss after which samples may wait for longer than [`WATCHFUL`].
 const CALM: Duration = Duration::from_secs(10);
-/// Requests of a drain that are few: a drain every [`LONGEST`] finds twelve with two busy threads at a tick of 4 ms, so a pause
-/// never waits for more of them than it does there.
-const FEW: u64 = 6;
+/// Requests of a drain that are many: their copies take half a megabyte.
+const MANY: u64 = 64;
 
 /// Fill in percent from which on drains become more frequent.
-const HIGH_WATER: u32 = 50;
+const HIGH_WATER: u32 = 75;
 /// Fill in percent below which drains become less frequent.
-const LOW_WATER: u32 = 12;
+const LOW_WATER: u32 = 50;
 
 /// Overrides for experiments (`debug=` of the agent's options).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,55 +67,70 @@ pub struct Pace {
     tuning: PaceTuning,
     period: Duration,
     running: Duration,
-    /// Requests of a drain that are few; 0 if the period never grows because of them.
-    few: u64,
+    /// True if the VM can tell that nothing was freed since a sample.
+    may_wait: bool,
     /// Consecutive drains without a request.
     empty_drains: u32,
-    /// Longest period of an idle program, and of one with few requests.
-    idle: Duration,
+    /// Longest period that the smallest queue allows.
+    longest: Duration,
     /// Until when the period is shortened.
     shortened_until: Option<Instant>,
+    /// Until when samples do not wait for long.
+    watchful_until: Option<Instant>,
 }
 
 impl Pace {
-    /// Begins with the longest period, or with the fixed one.
+    /// Begins watchful, or with the fixed period.
     pub fn new(tuning: PaceTuning) -> Self {
-        let period = tuning.period.unwrap_or(LONGEST);
+        let period = tuning.period.unwrap_or(WATCHFUL);
         Self {
             tuning,
             period,
             running: Duration::ZERO,
-            few: FEW,
+            may_wait: false,
             empty_drains: 0,
-            idle: LONGEST,
+            longest: WATCHFUL,
             shortened_until: None,
+            watchful_until: None,
         }
     }
 
-    /// The same pace for a VM that frees code at any time, so that a sample should not wait because there are few of them.
-    pub fn without_waiting(self) -> Self {
-        Self { few: 0, ..self }
+    /// Notes whether the VM can tell that nothing was freed since a sample.
+    pub fn set_may_wait(&mut self, may_wait: bool) {
+        self.may_wait = may_wait;
     }
 
     /// Notes in which time a busy thread fills the smallest queue.
     pub fn set_queue_time(&mut self, time: Duration) {
         // The rest is for threads that start while the sampler sleeps, and for a sampler that wakes late.
-        self.idle = (time / 8 * 5).clamp(LONGEST, IDLE);
+        self.longest = (time / 8 * 5).clamp(WATCHFUL, LONGEST);
     }
 
     /// Returns the time to sleep before the next drain.
     pub fn period(&self, now: Instant) -> Duration {
-        match self.shortened_until {
-            Some(_) if self.tuning.is_exact() => self.period,
-            Some(until) if now < until => self.period.min(SHORTENED),
-            Some(until) if now < until + CALM => self.period.min(LONGEST),
-            _ => self.period,
+        let is_before = |until: Option<Instant>| until.is_some_and(|until| now < until);
+        match () {
+            () if self.tuning.is_exact() => self.period,
+            () if is_before(self.shortened_until) => self.period.min(SHORTENED),
+            () if is_before(self.watchful_until) => self.period.min(WATCHFUL),
+            () => self.period,
         }
+    }
+
+    /// Returns whether waiting has cost nothing lately, so that samples may wait for longer than [`WATCHFUL`].
+    pub fn is_calm(&self, now: Instant) -> bool {
+        self.may_wait && !self.tuning.is_exact() && self.watchful_until.is_none_or(|until| now >= until)
     }
 
     /// Shortens the period for a while, after classes were unloaded or a stack was walked too late.
     pub fn shorten(&mut self, now: Instant) {
         self.shortened_until = Some(now + SHORTENED_FOR);
+        self.watch(now);
+    }
+
+    /// Lets samples wait less for a while, after a walk that failed: a later walk finds more that has changed.
+    pub fn watch(&mut self, now: Instant) {
+        self.watchful_until = Some(now + CALM);
     }
 
     /// Adapts the period after a drain of `requests` that found the fullest queue `fill` percent full.
@@ -120,16 +138,12 @@ impl Pace {
         if self.tuning.is_exact() {
             return;
         }
-        let was_idle = self.empty_drains > IDLE_DRAINS;
         self.empty_drains = if requests > 0 { 0 } else { self.empty_drains.saturating_add(1) };
-        let longest = match requests {
-            0 if self.empty_drains > IDLE_DRAINS => self.idle,
-            0 => self.period.max(LONGEST),
-            _ if requests <= self.few && !was_idle => self.idle,
-            _ => LONGEST,
-        };
+        let is_idle = self.empty_drains > IDLE_DRAINS;
+        let longest = if self.may_wait || is_idle { self.longest } else { WATCHFUL };
         self.period = match fill {
             HIGH_WATER.. => self.period / 2,
+            _ if requests > MANY => (self.period / 2).max(self.period.min(WATCHFUL)),
             LOW_WATER.. => self.period,
             _ => self.period + self.period / 4,
         };
@@ -148,58 +162,75 @@ impl Pace {
 mod tests {
     use super::*;
 
+    fn after(pace: &mut Pace, drains: u32, requests: u64, fill: u32) -> Duration {
+        (0..drains).for_each(|_| pace.after_drain(requests, fill));
+        pace.period(Instant::now())
+    }
+
+    fn calm(queue: Duration) -> Pace {
+        let mut pace = Pace::new(PaceTuning::default());
+        pace.set_may_wait(true);
+        pace.set_queue_time(queue);
+        pace
+    }
+
     #[test]
     fn full_queues_are_drained_more_often() {
-        let now = Instant::now();
         let mut pace = Pace::new(PaceTuning::default());
-        assert_eq!(pace.period(now), LONGEST);
-        for _ in 0..10 {
-            pace.after_drain(9, 60);
+        assert_eq!(pace.period(Instant::now()), WATCHFUL);
+        assert_eq!(after(&mut pace, 10, 9, 80), SHORTEST);
+        assert_eq!(after(&mut pace, 1, 5, 60), SHORTEST, "unchanged between the marks");
+        assert_eq!(after(&mut pace, 20, 1, 0), WATCHFUL);
+    }
+
+    #[test]
+    fn samples_wait_while_the_vm_tells_that_nothing_is_freed() {
+        for (queue_ms, longest) in [(200, LONGEST), (128, Duration::from_millis(80)), (16, WATCHFUL)] {
+            let mut pace = calm(Duration::from_millis(queue_ms));
+            assert_eq!(after(&mut pace, 10, MANY, 40), longest);
+            assert!(pace.is_calm(Instant::now()));
+            pace.set_may_wait(false);
+            assert_eq!(after(&mut pace, 1, 1, 0), WATCHFUL);
+            assert!(!pace.is_calm(Instant::now()));
         }
-        assert_eq!(pace.period(now), SHORTEST);
-        pace.after_drain(5, 30);
-        assert_eq!(pace.period(now), SHORTEST, "unchanged between the marks");
-        for _ in 0..20 {
-            pace.after_drain(1, 0);
-        }
-        assert_eq!(pace.period(now), LONGEST);
+    }
+
+    #[test]
+    fn many_requests_do_not_wait() {
+        let mut pace = calm(Duration::from_millis(200));
+        assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
+        assert_eq!(after(&mut pace, 1, MANY + 1, 40), LONGEST / 2);
+        assert_eq!(after(&mut pace, 10, MANY + 1, 40), WATCHFUL);
+        assert_eq!(after(&mut pace, 3, 1, 80), WATCHFUL / 8);
+        assert_eq!(after(&mut pace, 1, MANY + 1, 40), WATCHFUL / 8, "full queues have shortened it further");
     }
 
     #[test]
     fn an_idle_program_is_drained_rarely_until_its_next_request() {
-        let now = Instant::now();
-        let mut pace = Pace::new(PaceTuning::default());
-        for (queue_ms, longest) in [(160, IDLE), (64, Duration::from_millis(40)), (16, LONGEST)] {
-            pace.set_queue_time(Duration::from_millis(queue_ms));
-            (0..IDLE_DRAINS).for_each(|_| pace.after_drain(0, 0));
-            assert_eq!(pace.period(now), LONGEST);
-            (0..10).for_each(|_| pace.after_drain(0, 0));
-            assert_eq!(pace.period(now), longest);
-            pace.after_drain(1, 6);
-            assert_eq!(pace.period(now), LONGEST);
-        }
+        let mut pace = calm(Duration::from_millis(200));
+        pace.set_may_wait(false);
+        assert_eq!(after(&mut pace, IDLE_DRAINS, 0, 0), WATCHFUL);
+        assert_eq!(after(&mut pace, 10, 0, 0), LONGEST);
+        assert_eq!(after(&mut pace, 1, 1, 6), WATCHFUL);
     }
 
     #[test]
-    fn few_requests_are_drained_together_unless_the_vm_unloads() {
+    fn what_is_lost_by_waiting_shortens_the_period() {
+        let mut pace = calm(Duration::from_millis(200));
+        assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
         let now = Instant::now();
-        let mut pace = Pace::new(PaceTuning::default());
-        pace.set_queue_time(Duration::from_millis(64));
-        let longest = Duration::from_millis(40);
-        (0..10).for_each(|_| pace.after_drain(FEW, 6));
-        assert_eq!(pace.period(now), longest);
-        pace.after_drain(0, 0);
-        assert_eq!(pace.period(now), longest, "between two requests");
-        pace.after_drain(FEW + 1, 6);
-        assert_eq!(pace.period(now), LONGEST);
-        let mut without_waiting = pace.clone().without_waiting();
-        (0..10).for_each(|_| without_waiting.after_drain(1, 6));
-        assert_eq!(without_waiting.period(now), LONGEST);
-        (0..10).for_each(|_| pace.after_drain(1, 6));
         pace.shorten(now);
-        for (later, period) in [(0, SHORTENED), (1_000, LONGEST), (10_999, LONGEST), (11_000, longest)] {
-            assert_eq!(pace.period(now + Duration::from_millis(later)), period);
+        for (later, period) in [(0, SHORTENED), (1_000, WATCHFUL), (9_999, WATCHFUL), (10_000, LONGEST)] {
+            let then = now + Duration::from_millis(later);
+            assert_eq!((pace.period(then), pace.is_calm(then)), (period, period == LONGEST));
         }
+        after(&mut pace, 10, 9, 80);
+        assert_eq!(pace.period(now), SHORTEST, "full queues shorten it further");
+        let mut pace = calm(Duration::from_millis(200));
+        after(&mut pace, 10, 1, 0);
+        pace.watch(now);
+        assert_eq!(pace.period(now), WATCHFUL);
+        assert_eq!(pace.period(now + CALM), LONGEST);
     }
 
     #[test]
@@ -208,26 +239,13 @@ mod tests {
         let tuning = PaceTuning { period, pause };
         let now = Instant::now();
         let mut pace = Pace::new(tuning);
+        pace.set_may_wait(true);
         pace.shorten(now);
         pace.after_drain(16, 100);
         assert_eq!(pace.period(now), Duration::from_millis(5));
+        assert!(!pace.is_calm(now + 2 * CALM), "pauses wait");
         let paused: Vec<bool> = (0..12).map(|_| pace.is_paused(pace.period(now))).collect();
         let expected = [false, false, false, true, true, true, true, false, false, false, false, true];
         assert_eq!(paused, expected);
-    }
-
-    #[test]
-    fn a_late_sample_shortens_the_period() {
-        let now = Instant::now();
-        let mut pace = Pace::new(PaceTuning::default());
-        pace.shorten(now);
-        assert_eq!(pace.period(now), SHORTENED);
-        assert_eq!(pace.period(now + SHORTENED_FOR), LONGEST);
-        pace.shorten(now + SHORTENED_FOR);
-        assert_eq!(pace.period(now + SHORTENED_FOR), SHORTENED);
-        for _ in 0..10 {
-            pace.after_drain(9, 60);
-        }
-        assert_eq!(pace.period(now + SHORTENED_FOR), SHORTEST, "full queues shorten it further");
     }
 }

@@ -17,6 +17,7 @@ use stackwalk::{
     Symbol,
 };
 
+use crate::name::compilers::Compilers;
 use crate::name::dictionaries::{Dictionaries, Text};
 use crate::name::routines::Routines;
 use crate::name::shown::Shown;
@@ -84,8 +85,8 @@ pub struct FrameNames {
     functions: Map<u64, (u64, u64)>,
     /// The list of libraries that `native` was made with.
     libraries: u64,
-    /// `CompilerThread` and its environment by thread id; a thread keeps its own until it ends.
-    compilers: Map<u32, (u64, u64)>,
+    /// What compiler threads compile.
+    pub(crate) compilers: Compilers,
 }
 
 impl FrameNames {
@@ -317,23 +318,14 @@ impl FrameNames {
 
     /// Returns the label for the method that compiler thread `thread` was compiling when `stack` was copied.
     ///
-    /// Known only while the compilation lasts; a sample waits up to one drain period, so short ones have no label.
+    /// Known only while the compilation lasts, so short ones have no label.
     pub(super) fn compiled_method<M: Memory>(
         &mut self,
         (vm, nearby): (&Vm<M>, &Vm<impl Memory>),
         thread: &ThreadFacts,
         stack: &StackCopy<'_>,
     ) -> Option<u64> {
-        let Vm { hotspot, memory } = vm;
-        if !self.compilers.contains_key(&thread.id) {
-            let is_thread =
-                |&address: &u64| hotspot.thread_id(memory, address) == u32::try_from(thread.tid).ok();
-            let found = hotspot.java_threads(memory).find(is_thread)?;
-            self.compilers.retain(|_, (address, _)| *address != found);
-            self.compilers.insert(thread.id, (found, 0));
-        }
-        let (address, environment) = self.compilers.get_mut(&thread.id)?;
-        let method = hotspot.compiled_method(memory, *address, environment, stack)?;
+        let method = self.compilers.method(vm, thread, stack, self.ticks)?;
         // The method is alive while it is compiled, but the task may be over: its name is checked like that of a frame.
         if !self.is_certain(method) {
             return None;

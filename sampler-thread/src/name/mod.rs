@@ -1,5 +1,6 @@
 //! From frames to ids of dictionary entries.
 
+pub mod compilers;
 pub mod dictionaries;
 mod frames;
 pub mod routines;

@@ -54,6 +54,11 @@ impl CodeFreeing {
         Self(counters.unwrap_or_default())
     }
 
+    /// Returns whether the VM counts all that may free code in a pause.
+    pub fn is_counted(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Returns a number that stays the same while no code is freed; `None` without counters.
     pub fn mark(&self, memory: &impl Memory) -> Option<u64> {
         if self.0.is_empty() {

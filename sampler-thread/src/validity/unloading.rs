@@ -6,7 +6,9 @@
 //! a count of garbage collection pauses if the VM has no such counter. A class that ran at the time of a sample cannot be
 //! unloaded before another pause: every collector keeps what was reachable when its marking began.
 //! At the start of a pause the VM thread waits for the sampler, within a budget, so that samples from before the pause
-//! are named before it frees anything. The sampler is not a thread of the VM: no safepoint stops it.
+//! are named before it frees anything. The sampler is not a thread of the VM: no safepoint stops it. Pauses of a VM that
+//! counts what it frees, and has freed nothing lately, do not wait: nearly all of them free nothing. Pauses of G1 that may free
+//! something come while [`MARKER`] works, so these wait all the same.
 //! The VM thread sleeps meanwhile. On a machine with more work than processors, a thread that sleeps gets its processor back
 //! only after the others' turns, some milliseconds later: after one such sleep, pauses look for the answer without sleeping.
 //! Invariant: the VM thread waits at most for the budget, and only if something is pending. It takes no lock that another
@@ -14,7 +16,7 @@
 //! Sources: `services/classLoadingService.cpp` (counted in `InstanceKlass::unload_class`, before the purge),
 //! `prims/jvmtiExport.cpp` (`JvmtiGCMarker`), JDK 11 to 25.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -22,6 +24,7 @@ use queue::Histogram;
 use rustix::thread::futex;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
+use crate::account::clock;
 use crate::validity::code_freeing::{CLASS_COUNTERS, CodeFreeing};
 use crate::validity::redefinition::{Progress, Redefinition};
 
@@ -92,6 +95,10 @@ pub struct Unloading {
     answered: AtomicU32,
     /// Pauses left that do not sleep while they wait. Relaxed: only the VM thread uses it.
     sleepless: AtomicU32,
+    /// True if pauses do not wait. Relaxed: a pause that has an old value waits once too often, or once too little.
+    is_calm: AtomicBool,
+    /// Kernel thread id of [`MARKER`], 0 if there is none, and its CPU time at the last pause. Relaxed: numbers of their own.
+    marker: (AtomicI32, AtomicU64),
     /// Marks at the ends of pauses.
     observations: Mutex<Vec<Observation>>,
     /// Time by which pauses were prolonged, in nanoseconds.
@@ -100,14 +107,17 @@ pub struct Unloading {
     cut_short: AtomicU64,
 }
 
+/// Name of the thread that leads G1's marking, from its start to the pauses that end it, and sleeps otherwise (`gc/g1`,
+/// JDK 11 to 28).
+pub const MARKER: &str = "G1 Main Marker";
 /// Time after the budget at which a sleep was too long; an idle processor wakes within 0.1 ms.
 const OVERSLEPT: Duration = Duration::from_millis(1);
 /// Pauses that do not sleep after one that has overslept: at most one in so many waits for a processor.
 const SLEEPLESS_PAUSES: u32 = 1000;
 /// Attempts of the VM thread to get the lock of the observations: some microseconds.
 const LOCK_ATTEMPTS: u32 = 100;
-/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 25 ms.
-const MAX_OBSERVATIONS: usize = 64;
+/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 100 ms.
+const MAX_OBSERVATIONS: usize = 128;
 
 impl Unloading {
     /// Creates the handshake; with a `budget` of zero no pause waits.
@@ -134,6 +144,8 @@ impl Unloading {
             requested: AtomicU32::new(0),
             answered: AtomicU32::new(0),
             sleepless: AtomicU32::new(0),
+            is_calm: AtomicBool::new(false),
+            marker: (AtomicI32::new(0), AtomicU64::new(0)),
             observations: Mutex::new(Vec::with_capacity(MAX_OBSERVATIONS)),
             added_ns: Histogram::new(),
             cut_short: AtomicU64::new(0),
@@ -143,6 +155,12 @@ impl Unloading {
     /// Returns the source of marks.
     pub fn detector(&self) -> Detector {
         self.detector
+    }
+
+    /// Returns whether the VM counts everything that may free classes and code, so that samples can wait: what was freed
+    /// meanwhile is known.
+    pub fn counts_all(&self) -> bool {
+        matches!(self.detector, Detector::Counters(_)) && self.freeing.is_counted()
     }
 
     /// Returns the slots that refer to the loaders that are never unloaded.
@@ -211,7 +229,8 @@ impl Unloading {
             fence(Ordering::Acquire);
             pending
         };
-        if !self.budget.is_zero() && (pending() || in_progress()) {
+        let is_calm = !self.is_marking() && self.is_calm.load(Ordering::Relaxed);
+        if !is_calm && !self.budget.is_zero() && (pending() || in_progress()) {
             let pause = self.requested.load(Ordering::Relaxed).wrapping_add(1);
             // Release: the drain that answers this pause begins after it is requested.
             self.requested.store(pause, Ordering::Release);
@@ -230,6 +249,15 @@ impl Unloading {
         // Release: both stores come before all that the pause does.
         fence(Ordering::Release);
         self.added_ns.record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Returns whether G1's marking has gone on since the last pause.
+    fn is_marking(&self) -> bool {
+        let (marker, before) = &self.marker;
+        let tid = marker.load(Ordering::Relaxed);
+        // The clock of a thread that has ended cannot be read.
+        let now_ns = if tid == 0 { 0 } else { clock::thread_cpu_nanos(tid).unwrap_or(0) };
+        before.swap(now_ns, Ordering::Relaxed) != now_ns
     }
 
     /// Waits until a drain has answered the pause; returns false at the deadline.
@@ -299,6 +327,16 @@ fn is_before(pause: u32, other: u32) -> bool {
 
 /// # For the sampler thread
 impl Unloading {
+    /// Notes whether pauses need not wait.
+    pub fn set_calm(&self, is_calm: bool) {
+        self.is_calm.store(is_calm, Ordering::Relaxed);
+    }
+
+    /// Notes the kernel thread id of [`MARKER`].
+    pub fn set_marker(&self, tid: i32) {
+        self.marker.0.store(tid, Ordering::Relaxed);
+    }
+
     /// Begins a drain; returns the pauses it answers, for [`Self::end_drain`].
     pub fn begin_drain(&self) -> u32 {
         self.pause_waits.store(false, Ordering::Relaxed);
@@ -381,6 +419,44 @@ mod tests {
         unloading.pause_begins(|| false, || panic!("nobody is to be woken"));
         assert_eq!(unloading.cut_short(), 0);
         assert_eq!(unloading.added_ns().snapshot().count(), 1);
+    }
+
+    #[test]
+    fn a_pause_does_not_wait_in_calm_times() {
+        let unloading = unloading(Duration::from_secs(3600));
+        unloading.set_calm(true);
+        unloading.pause_begins(|| true, || panic!("nobody is to be woken"));
+        assert_eq!((unloading.cut_short(), unloading.observe(&StackCopy::new(0, &[])).mark), (0, None));
+    }
+
+    #[test]
+    fn pauses_wait_while_the_marker_works() {
+        let unloading = unloading(Duration::from_nanos(1));
+        unloading.set_calm(true);
+        // The thread of this test, which has used CPU time before each pause.
+        unloading.set_marker(nix::unistd::gettid().as_raw());
+        for pause in 1..4 {
+            unloading.pause_begins(|| true, || ());
+            unloading.pause_ends(&StackCopy::new(0, &[]));
+            assert_eq!(unloading.cut_short(), pause);
+        }
+        // A thread that sleeps.
+        let (hold, held) = channel::<()>();
+        let (send, tid) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                send.send(nix::unistd::gettid().as_raw()).expect("received");
+                held.recv()
+            });
+            unloading.set_marker(tid.recv().expect("sent"));
+            let waits = (0..1000).filter(|_| {
+                let before = unloading.cut_short();
+                unloading.pause_begins(|| true, || ());
+                unloading.cut_short() > before
+            });
+            assert!(waits.count() < 1000, "it has slept during a pause");
+            drop(hold);
+        });
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub struct StackWalker {
     /// Comparison of walks that took over frames with walks in full.
     #[cfg(feature = "hooks")]
     pub(crate) comparison: Option<Comparison>,
-    is_refreshed: bool,
+    /// Calls of [`StackWalker::refresh`].
+    refreshes: u32,
 }
 
 /// Numbers of frames, cumulative.
@@ -98,7 +99,7 @@ impl StackWalker {
             counts: Counts::default(),
             #[cfg(feature = "hooks")]
             comparison: None,
-            is_refreshed: false,
+            refreshes: 0,
         }
     }
 
@@ -235,13 +236,18 @@ impl StackWalker {
     }
 
     /// Notices libraries that were loaded or unloaded, by the loader's count of them; to be called a few times a second, outside
-    /// of a walk.
-    pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) {
+    /// of a walk. The second call prepares what is needed later, because programs that print a line end before it; returns
+    /// whether this is the second.
+    pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) -> bool {
         self.libraries.refresh(loads);
-        // Not at the first call: programs that print a line end before the second.
-        if std::mem::replace(&mut self.is_refreshed, true) {
+        let is_second = self.refreshes == 1;
+        self.refreshes = self.refreshes.saturating_add(1);
+        if is_second {
             self.lifetime.prepare();
+        }
+        if self.refreshes > 1 {
             self.libraries.preload(&vm.memory);
         }
+        is_second
     }
 }

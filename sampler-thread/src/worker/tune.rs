@@ -38,11 +38,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         // Set again in every round, because it may have been impossible; threads adopt it at the next discovery.
         self.tuner.after_round(sharing, spent);
         let period_ns = self.tuner.period_ns();
-        let entries = self.intake.with_state(|_, state| state.queue_sizes.smallest()) as u64;
+        self.set_queue_time();
         let aim = self.tuner.aim(period_ns, self.tick.ns);
-        // Two samples of a thread are at least a tick and half an interval apart.
-        let queue_ns = (period_ns / 2).max(aim.tick_ns).saturating_mul(entries);
-        self.pace.set_queue_time(Duration::from_nanos(queue_ns));
         if !self.process.aim(aim) || period_ns == before_ns {
             return;
         }
@@ -55,6 +52,16 @@ impl<P: Process, M: Memory> Worker<P, M> {
             true => tracing::info!("the interval is {after:?} of CPU time, because of the budget"),
             false => tracing::info!("the interval is {after:?} of CPU time, for {sharing} processors"),
         }
+    }
+
+    /// Tells the pace how soon a thread may fill its queue.
+    pub(super) fn set_queue_time(&mut self) {
+        let entries = self.intake.with_state(|_, state| state.queue_sizes.smallest()) as u64;
+        let period_ns = self.tuner.period_ns();
+        let aim = self.tuner.aim(period_ns, self.tick.likely_ns());
+        // Two samples of a thread are at least a tick and half an interval apart.
+        let queue_ns = (period_ns / 2).max(aim.tick_ns).saturating_mul(entries);
+        self.pace.set_queue_time(Duration::from_nanos(queue_ns));
     }
 
     fn spent(&self) -> Spent {

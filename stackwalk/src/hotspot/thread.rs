@@ -130,23 +130,66 @@ impl HotSpot {
         environment: &mut u64,
         stack: &StackCopy<'_>,
     ) -> Option<Method> {
+        let copied = |environment| self.copied_task(environment, stack);
+        self.task_of(memory, thread, environment, copied).map(|task| task.method)
+    }
+
+    /// What the `CompilerThread` at `thread` compiles at present; `environment` as in [`HotSpot::compiled_method`].
+    pub fn compile_task<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: u64,
+        environment: &mut u64,
+    ) -> Option<CompileTask> {
         let layout = self.layout.thread.compiler?;
-        let pointer = |found: u64| Some(found).filter(|&found| found != 0 && found.is_multiple_of(8));
+        let present = |environment| pointer(memory.read_u64(at(pointer(environment)?, layout.task)).ok()?);
+        self.task_of(memory, thread, environment, present)
+    }
+
+    /// The task that a copied stack has in the environment at this address.
+    #[must_use]
+    pub fn copied_task(&self, environment: u64, stack: &StackCopy<'_>) -> Option<u64> {
+        let layout = self.layout.thread.compiler?;
+        pointer(stack.word(at(pointer(environment)?, layout.task))?)
+    }
+
+    /// The task that `find` finds in the thread's environment, if the thread still is at it.
+    fn task_of<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: u64,
+        environment: &mut u64,
+        find: impl Fn(u64) -> Option<u64>,
+    ) -> Option<CompileTask> {
+        let layout = self.layout.thread.compiler?;
         for _ in 0..2 {
-            let task_of = |env: u64| pointer(stack.word(at(env, layout.task))?);
-            let known = pointer(*environment).and_then(|env| Some((env, task_of(env)?)));
-            if let Some((env, task)) = known
+            let env = *environment;
+            if let Some(task) = find(env)
                 // The method before the task: a task that has ended is reused for other methods.
                 && let read = [at(task, layout.method), at(thread, layout.env), at(env, layout.task)]
                 && let Ok([method, env_after, task_after]) = memory.read_words(read)
                 && env_after == env
             {
-                return pointer(method).filter(|_| task_after == task).map(Method);
+                let method = pointer(method).filter(|_| task_after == task)?;
+                return Some(CompileTask { address: task, method: Method(method) });
             }
             *environment = memory.read_u64(at(thread, layout.env)).ok()?;
         }
         None
     }
+}
+
+/// What a thread compiles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CompileTask {
+    /// Address of the task; one that has ended is reused for other methods.
+    pub address: u64,
+    /// The method.
+    pub method: Method,
+}
+
+fn pointer(found: u64) -> Option<u64> {
+    Some(found).filter(|&found| found != 0 && found.is_multiple_of(8))
 }
 
 #[derive(Clone, Copy, Debug)]
