@@ -242,7 +242,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 }
                 if self.walker.refresh(&self.vm, self.process.library_loads()) {
                     let threads = self.process.threads();
-                    let marker = threads.iter().find(|thread| thread.kind == ThreadKind::Gc && *thread.name == *MARKER);
+                    let marker = threads
+                        .iter()
+                        .find(|thread| thread.kind == ThreadKind::Gc && *thread.name == *MARKER);
                     self.unloading.set_marker(marker.map_or(0, |marker| marker.tid));
                 }
                 next_discover = now + DISCOVER_PERIOD;
@@ -276,16 +278,19 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let end = Instant::now() + period;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let is_busy = self.namer.names.compilers.are_busy();
-            let step = if is_busy { left.min(LOOK_PERIOD) } else { left };
-            match inbox.wait(step) {
+            // The drain looks as well.
+            let is_long = self.namer.names.compilers.are_busy() && left >= 2 * LOOK_PERIOD;
+            match inbox.wait(if is_long { LOOK_PERIOD } else { left }) {
                 Woken::End(reason) => return Some(reason),
-                Woken::Late if step < left => {
-                    self.namer.names.compilers.look(&self.vm, self.unloading.ticks());
-                }
+                Woken::Late if is_long => self.look_at_compilers(),
                 Woken::Late | Woken::Asked => return None,
             }
         }
+    }
+
+    fn look_at_compilers(&mut self) {
+        let Self { namer, vm, unloading, .. } = self;
+        namer.names.compilers.look(vm, || unloading.ticks());
     }
 
     /// Makes samples of everything in the queues, and adapts the pace.
@@ -299,6 +304,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.shorten(start);
         }
         let before = self.stats.requests;
+        self.look_at_compilers();
         self.sample_waiting();
         self.namer.names.compilers.end_drain();
         let requests = self.stats.requests - before;

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
 use stackwalk::{
-    Blob, CompileLevel, Frame, HotSpot, LoadedBy, METHODS_AHEAD, Memory, Method, Missing, Place, StackCopy,
-    Symbol,
+    Blob, CompileLevel, Frame, HotSpot, LoadedBy, METHODS_AHEAD, Memory, Method, Missing, Place, Symbol,
 };
 
 use crate::name::compilers::Compilers;
@@ -316,17 +315,15 @@ impl FrameNames {
         })
     }
 
-    /// Returns the label for the method that compiler thread `thread` was compiling when `stack` was copied.
-    ///
-    /// Known only while the compilation lasts, so short ones have no label.
+    /// Returns the label for the method that compiler thread `thread` was compiling at the time of the current stack; short
+    /// compilations have none.
     pub(super) fn compiled_method<M: Memory>(
         &mut self,
         (vm, nearby): (&Vm<M>, &Vm<impl Memory>),
         thread: &ThreadFacts,
-        stack: &StackCopy<'_>,
     ) -> Option<u64> {
-        let method = self.compilers.method(vm, thread, stack, self.ticks)?;
-        // The method is alive while it is compiled, but the task may be over: its name is checked like that of a frame.
+        let method = self.compilers.method(vm, thread, self.ticks)?;
+        // The method was alive while it was compiled: its name is checked like that of a frame.
         if !self.is_certain(method) {
             return None;
         }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use stackwalk::{Frame, Lines, Memory, Method, StackCopy, Stop};
+use stackwalk::{Frame, Lines, Memory, Method, Stop};
 
 use crate::name::frames::FrameNames;
 use crate::name::routines::Routines;
@@ -247,8 +247,7 @@ impl StackNamer {
         let Some(thread) = thread.filter(|_| capture.thread == 0) else { return };
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.
         if thread.kind == ThreadKind::Compiler && enabled.walks {
-            let stack = StackCopy::new(capture.stack_low, snapshot.stack);
-            ids.extend(names.compiled_method((vm, &nearby), thread, &stack));
+            ids.extend(names.compiled_method((vm, &nearby), thread));
         }
         ids.extend(names.thread(thread));
     }

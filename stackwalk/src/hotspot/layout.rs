@@ -251,6 +251,7 @@ layouts! { |tables|
     CompilerLayout {
         env: offset(compiler_env),
         task: offset(compiler_env_task),
+        id: offset(compiler_task_id),
         method: offset(compiler_task_method),
     }
 

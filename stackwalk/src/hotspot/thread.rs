@@ -7,7 +7,7 @@ use super::layout::ThreadListLayout;
 use super::mounted::MountedOffsets;
 use crate::frame::Method;
 use crate::limits::MAX_JAVA_THREADS;
-use crate::memory::{Memory, StackCopy, at};
+use crate::memory::{Memory, at};
 
 /// Byte offsets of the fields that the signal handler copies, in a `JavaThread` unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -115,26 +115,13 @@ impl HotSpot {
 }
 
 impl HotSpot {
-    /// The method that the `CompilerThread` at `thread` was compiling when its stack was copied, if it still compiles it.
+    /// What the `CompilerThread` at `thread` compiles at present.
     ///
-    /// `None` if that stack is of another thread: its environment lies elsewhere.
-    /// The compiler's environment is a local variable of the thread, so the copy holds the task of that moment. The task's
-    /// method is that of the moment only while the thread is at the same task.
-    /// `environment` is where it was at the thread's last call, nearly always its place in all compilations, or 0; it is
-    /// brought up to date.
-    /// The address proves nothing until the method's names have been read.
-    pub fn compiled_method<M: Memory + ?Sized>(
-        &self,
-        memory: &M,
-        thread: u64,
-        environment: &mut u64,
-        stack: &StackCopy<'_>,
-    ) -> Option<Method> {
-        let copied = |environment| self.copied_task(environment, stack);
-        self.task_of(memory, thread, environment, copied).map(|task| task.method)
-    }
-
-    /// What the `CompilerThread` at `thread` compiles at present; `environment` as in [`HotSpot::compiled_method`].
+    /// If it is the same compilation at two moments, it was so between them, and the method of the first moment is the one it
+    /// compiled. A single look may find the number of one compilation and the method of the next, because tasks are reused.
+    /// The address of the method proves nothing until its names have been read.
+    /// `environment` is where the compiler's environment was at the last call for this thread, or 0; it is brought up to date.
+    /// It is a local variable of the thread, nearly always at the same place.
     pub fn compile_task<M: Memory + ?Sized>(
         &self,
         memory: &M,
@@ -142,36 +129,23 @@ impl HotSpot {
         environment: &mut u64,
     ) -> Option<CompileTask> {
         let layout = self.layout.thread.compiler?;
-        let present = |environment| pointer(memory.read_u64(at(pointer(environment)?, layout.task)).ok()?);
-        self.task_of(memory, thread, environment, present)
-    }
-
-    /// The task that a copied stack has in the environment at this address.
-    #[must_use]
-    pub fn copied_task(&self, environment: u64, stack: &StackCopy<'_>) -> Option<u64> {
-        let layout = self.layout.thread.compiler?;
-        pointer(stack.word(at(pointer(environment)?, layout.task))?)
-    }
-
-    /// The task that `find` finds in the thread's environment, if the thread still is at it.
-    fn task_of<M: Memory + ?Sized>(
-        &self,
-        memory: &M,
-        thread: u64,
-        environment: &mut u64,
-        find: impl Fn(u64) -> Option<u64>,
-    ) -> Option<CompileTask> {
-        let layout = self.layout.thread.compiler?;
+        let pointer = |found: u64| Some(found).filter(|&found| found != 0 && found.is_multiple_of(8));
         for _ in 0..2 {
             let env = *environment;
-            if let Some(task) = find(env)
-                // The method before the task: a task that has ended is reused for other methods.
-                && let read = [at(task, layout.method), at(thread, layout.env), at(env, layout.task)]
-                && let Ok([method, env_after, task_after]) = memory.read_words(read)
+            if let Some(task) =
+                pointer(env).and_then(|env| pointer(memory.read_u64(at(env, layout.task)).ok()?))
+                && let words = [
+                    at(task, layout.id),
+                    at(task, layout.method),
+                    at(thread, layout.env),
+                    at(env, layout.task),
+                ]
+                && let Ok([id, method, env_after, task_after]) = memory.read_words(words)
                 && env_after == env
             {
                 let method = pointer(method).filter(|_| task_after == task)?;
-                return Some(CompileTask { address: task, method: Method(method) });
+                // The upper half is another field.
+                return Some(CompileTask { id: id as u32, method: Method(method) });
             }
             *environment = memory.read_u64(at(thread, layout.env)).ok()?;
         }
@@ -182,14 +156,10 @@ impl HotSpot {
 /// What a thread compiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompileTask {
-    /// Address of the task; one that has ended is reused for other methods.
-    pub address: u64,
+    /// Number of the compilation, which is never used twice.
+    pub id: u32,
     /// The method.
     pub method: Method,
-}
-
-fn pointer(found: u64) -> Option<u64> {
-    Some(found).filter(|&found| found != 0 && found.is_multiple_of(8))
 }
 
 #[derive(Clone, Copy, Debug)]
