@@ -22,7 +22,7 @@ use queue::Histogram;
 use rustix::thread::futex;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::validity::code_freeing::{CLASS_COUNTERS, CodeFreeing};
+use crate::validity::code_freeing::{CLASS_COUNTERS, CodeFreeing, Sweeps};
 use crate::validity::redefinition::{Progress, Redefinition};
 
 /// The source of marks.
@@ -173,7 +173,7 @@ impl Unloading {
         &self.redefinition
     }
 
-    /// Returns a number that changes before code is freed; `None` if the VM has no counter. It is read in the order of
+    /// Returns a number that changes before a pause frees code; `None` if the VM has no counter. It is read in the order of
     /// [`Self::observe`].
     pub fn code_mark(&self, memory: &impl Memory) -> Option<u64> {
         fence(Ordering::Acquire);
@@ -182,7 +182,21 @@ impl Unloading {
         mark
     }
 
-    /// Returns whether no pause began after `ticks`, so that code that ran then still exists.
+    /// Returns the sweeper's rounds; `None` if none is known. They are read in the order of [`Self::observe`].
+    pub(crate) fn sweeps(&self, memory: &impl Memory) -> Option<Sweeps> {
+        fence(Ordering::Acquire);
+        let sweeps = self.freeing.sweeps(memory);
+        fence(Ordering::Acquire);
+        sweeps
+    }
+
+    /// Returns whether it is certain for samples of any age whether the code they ran in was freed; false before the VM's
+    /// variables are located, where they are needed.
+    pub fn is_code_proven(&self) -> bool {
+        self.freeing.is_proven()
+    }
+
+    /// Returns whether no pause began after `ticks`, so that none has freed code that ran then.
     pub fn is_code_certain(&self, ticks: u64) -> bool {
         ticks > self.newest_pause.load(Ordering::Acquire)
     }
