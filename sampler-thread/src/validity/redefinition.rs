@@ -9,7 +9,7 @@
 //! generation; both are counted before anything is freed or, at the latest, before the safepoint ends. Where these
 //! counters do not exist or the collector frees at other safepoints, every safepoint counts.
 //! They count only once the VM has redefined a class, which it notes in a variable that is found through the symbol table
-//! of its library. Finding it takes 2 ms, so it is done when both counters grew for the first time, or after a while.
+//! of its library (`crate::validity::variables`) when both counters grew for the first time, or after a while.
 //! Invariant: if that variable is not found, any class may have been redefined at any safepoint.
 //! Sources: `classfile/classLoaderData.cpp` (`free_deallocate_list` and its callers), `oops/instanceKlass.cpp`
 //! (`purge_previous_version_list`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
