@@ -27,6 +27,7 @@ use sampler_thread::traces::Traces;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::validity::variables::Variables;
 use sampler_thread::walk::vm::Vm as ReadVm;
 use sampler_thread::{End, Sampler};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
@@ -263,12 +264,12 @@ impl Session {
         }
         let detector = Detector::choose(&hotspot, memory, has_pause_events);
         tracing::info!("class unloading is detected by: {}", detector.name());
-        let freeing = CodeFreeing::choose(&hotspot, memory);
+        let variables = Arc::new(Variables::of(library));
         let now = if uses_clock { ucontext::monotonic } else { ucontext::cycles };
         let unloading = Arc::new(Unloading::new(
             detector,
-            freeing,
-            Redefinition::choose(&hotspot, memory, Some(library)),
+            CodeFreeing::choose(&hotspot, memory, Arc::clone(&variables)),
+            Redefinition::choose(&hotspot, memory, variables),
             options.pause_budget,
             now,
             jni.permanent_loaders(),

@@ -23,6 +23,7 @@ use sampler_thread::printed::StackPrinter;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::validity::variables::Variables;
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use sampler_thread::walk::vm::Vm as ReadVm;
 use stackwalk::{Capture, Frozen, HotSpot, LiveMemory, Memory, ThreadOffsets};
@@ -107,10 +108,11 @@ impl StackDumper {
             HotSpot::read_tables(|name| library.symbol(name), memory).map_err(|error| error.to_string())?;
         hotspot.start(memory).map_err(|error| error.to_string())?;
         let jni = vm.jni().map_err(|error| error.to_string())?;
+        let variables = Arc::new(Variables::of(library.origin()));
         let unloading = Unloading::new(
             Detector::choose(&hotspot, memory, false),
-            CodeFreeing::choose(&hotspot, memory),
-            Redefinition::choose(&hotspot, memory, Some(library.origin())),
+            CodeFreeing::choose(&hotspot, memory, Arc::clone(&variables)),
+            Redefinition::choose(&hotspot, memory, variables),
             Duration::ZERO,
             ucontext::cycles,
             jni.permanent_loaders(),

@@ -1,5 +1,5 @@
 //! Classes are unloaded all the time and new ones appear at the same addresses: each frame has the right name or
-//! `[unloaded]`.
+//! `[unloaded]`. The same where compiled code is freed all the time.
 
 use java_tests::{GeneratedClasses, Jdk, Run, Workload, on_every_jdk, on_jdks};
 
@@ -11,7 +11,17 @@ fn check_names(run: &Run) -> GeneratedClasses {
 }
 
 fn churn(jdk: &Jdk, options: &[&str], record_options: &[&str]) -> (Run, GeneratedClasses) {
-    let mut workload = Workload::new("ClassChurn").argument(2).argument(12).argument(3);
+    churn_collected_every(3, jdk, options, record_options)
+}
+
+/// Collects garbage after so many generations, or never.
+fn churn_collected_every(
+    period: u32,
+    jdk: &Jdk,
+    options: &[&str],
+    record_options: &[&str],
+) -> (Run, GeneratedClasses) {
+    let mut workload = Workload::new("ClassChurn").argument(2).argument(12).argument(period);
     for option in options {
         workload = workload.jvm_option(option);
     }
@@ -94,5 +104,31 @@ on_every_jdk! { concurrent;
         let classes = check_names(&run);
         assert!(classes.wrong.is_empty(), "{:#?}", classes.wrong);
         assert!(classes.named_ns > 0, "{classes:?}");
+    }
+}
+
+/// The sweeper runs all the time and makes code not entrant that it did not find on a stack.
+const RESTLESS_SWEEPER: [&str; 7] = [
+    "-Xmx256m",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:ReservedCodeCacheSize=3m",
+    "-XX:StartAggressiveSweepingAt=90",
+    "-XX:MinPassesBeforeFlush=0",
+    "-XX:NmethodSweepActivity=2000",
+    "-XX:GuaranteedSafepointInterval=5",
+];
+
+on_jdks! {
+    concurrent 11, 17;
+    /// No class is unloaded, code is freed outside of pauses only, and samples are walked half a second late: none names code
+    /// that was compiled into the block of the code that ran.
+    fn code_is_freed_by_the_sweeper(jdk) {
+        let late =
+            ["--interval=1ms", "--agent-option=debug=drain:500ms", "--agent-option=debug=queue:2048/fixed"];
+        let (run, classes) = churn_collected_every(0, jdk, &RESTLESS_SWEEPER, &late);
+        assert!(classes.named_ns > 0, "{classes:?}");
+        // Only walks restricted to known code end so, and only sweeps restrict walks here.
+        let stops = &run.summary().stops;
+        assert!(stops.get("code_replaced").is_some_and(|&walks| walks > 0), "{stops:?}");
     }
 }

@@ -48,8 +48,6 @@ mod tune;
 
 /// Time between two searches for threads that started or ended without an event.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
-/// First release that frees code in pauses only, which wait for the samples (`design/lifetime.md`).
-const CODE_FREED_IN_PAUSES: u32 = 20;
 /// Time between two messages with samples, if there are enough of them.
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
 /// Samples that are enough for a message, which costs some 60 bytes besides its samples, acknowledgement included.
@@ -124,7 +122,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let (enabled, self_tests) = (settings.examine)();
         let processors = interval::processors();
         let mut pace = Pace::new(settings.pace);
-        pace.set_may_wait(vm.hotspot.jdk_major() >= CODE_FREED_IN_PAUSES && settings.unloading.counts_all());
+        pace.set_may_wait(settings.unloading.is_all_proven());
         let mut worker = Self {
             process,
             intake,
@@ -246,6 +244,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
                         .iter()
                         .find(|thread| thread.kind == ThreadKind::Gc && *thread.name == *MARKER);
                     self.unloading.set_marker(marker.map_or(0, |marker| marker.tid));
+                    self.pace.set_may_wait(self.unloading.is_all_proven());
                 }
                 next_discover = now + DISCOVER_PERIOD;
             }

@@ -10,8 +10,8 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -124,7 +124,7 @@ fn open(api: &'static Api) -> io::Result<&'static Queues> {
     let pool = SnapshotPool::new(region, &SLABS).map_err(|error| io::Error::other(error.to_string()))?;
     vm_memory::add_counters(api.memory, &api.hotspot);
     let detector = Detector::choose(&api.hotspot, api.memory, false);
-    let freeing = CodeFreeing::choose(&api.hotspot, api.memory);
+    let freeing = CodeFreeing::choose(&api.hotspot, api.memory, Arc::default());
     let queues: &'static Queues =
         Box::leak(Box::new(Queues { pool, detector, freeing, drain: AtomicU64::new(0) }));
     let mut before = SigSet::empty();

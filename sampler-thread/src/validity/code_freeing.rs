@@ -5,13 +5,30 @@
 //! Approach: a number that changes before anything is freed is read before the sample and again before the walk.
 //! From JDK 20 on code is freed by collections that look at the old generation alone (Serial and Parallel: full
 //! ones; G1: full ones and the pause that ends a marking), which the VM counts when they begin.
-//! Up to JDK 19 a sweeper thread frees code that no stack has referred to for several rounds; a pause only marks code of
-//! classes that it unloads, which the VM counts as well.
+//!
+//! Up to JDK 19 only a sweeper thread frees code, outside of pauses, in numbered rounds (sweeps). Code at which a thread is
+//! is no zombie: the VM turns code into a zombie only when no stack refers to it.
+//! - JDK 17 to 19: a sweep frees only what an earlier sweep turned into a zombie. When sweep `n` had ended before the sample,
+//!   the code was no zombie after sweep `n`, so sweep `n + 2` is the first that can free it. It is still there while the
+//!   number of sweeps that have begun is at most `n + 1`.
+//! - JDK 11: a sweep may turn OSR code into a zombie and free it at once. Each sweep begins in a safepoint that scans all
+//!   stacks. It turns only code into a zombie whose mark is smaller than the number of the sweep by two or more; the mark is the
+//!   number of the last sweep that had begun when the code was made not entrant, or when a scan found it on a stack. When
+//!   sweep `n` had begun before the sample, the code was made not entrant later, or was on the stack in the scan of sweep
+//!   `n`, because not entrant code is not entered. So its mark is `n` or more, and sweep `n + 2` is the first that can free it.
+//!   This does not hold for code that a collection condemns because an object in it died; such collections look at the
+//!   old generation.
+//!
+//! JDK 12 to 16 have not been examined: there a check of unloaded classes proves what a pause condemns, nothing more.
 //! Invariant: with any other collector, and without counters, every pause may have freed code.
 //! Sources: `gc/{serial,parallel,g1}`, `gc/shared/collectorCounters.hpp`, `code/codeCache.cpp`,
-//! `runtime/sweeper.cpp`, JDK 11 to 25.
+//! `code/nmethod.cpp`, `runtime/{sweeper,safepoint}.cpp`, JDK 11 to 25.
+
+use std::sync::Arc;
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
+
+use crate::validity::variables::Variables;
 
 /// Counters that together count every unloaded class: ordinary and archived ones.
 pub(crate) const CLASS_COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];
@@ -39,75 +56,183 @@ pub(crate) fn sum(counters: &[PerfCounter], memory: &impl Memory) -> Option<u64>
     counters.iter().try_fold(0_u64, |sum, counter| Some(sum.wrapping_add(counter.read(memory).ok()?)))
 }
 
-/// Counters that change before code is freed; empty if every pause may free code.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CodeFreeing(Vec<PerfCounter>);
+/// Numbers that change before code is freed.
+#[derive(Debug, Clone, Default)]
+pub struct CodeFreeing {
+    /// Counters of collections that free code or condemn it; empty if every pause may do so.
+    counters: Vec<PerfCounter>,
+    jdk_major: u32,
+    /// Where the VM counts the rounds of its sweeper thread.
+    variables: Arc<Variables>,
+}
 
 impl CodeFreeing {
     /// Finds the counters of an initialised VM.
-    pub fn choose(hotspot: &HotSpot, memory: &impl Memory) -> Self {
-        let counters = if hotspot.jdk_major() < FIRST_WITHOUT_SWEEPER {
-            CLASS_COUNTERS.iter().map(|name| hotspot.perf_counter(memory, name)).collect()
-        } else {
+    pub fn choose(hotspot: &HotSpot, memory: &impl Memory, variables: Arc<Variables>) -> Self {
+        let jdk_major = hotspot.jdk_major();
+        let counters = if jdk_major == 11 || jdk_major >= FIRST_WITHOUT_SWEEPER {
             old_collections(hotspot, memory)
+        } else {
+            CLASS_COUNTERS.iter().map(|name| hotspot.perf_counter(memory, name)).collect()
         };
-        Self(counters.unwrap_or_default())
+        Self { counters: counters.unwrap_or_default(), jdk_major, variables }
     }
 
-    /// Returns whether the VM counts all that may free code in a pause.
-    pub fn is_counted(&self) -> bool {
-        !self.0.is_empty()
-    }
-
-    /// Returns a number that stays the same while no code is freed; `None` without counters.
+    /// Returns a number that stays the same while no code is freed in a pause; `None` without counters.
     pub fn mark(&self, memory: &impl Memory) -> Option<u64> {
-        if self.0.is_empty() {
+        if self.counters.is_empty() {
             return None;
         }
-        sum(&self.0, memory)
+        sum(&self.counters, memory)
+    }
+
+    /// Reads the counts of sweeps; `None` if the VM has no sweeper, or its counts are not known.
+    pub(crate) fn sweeps(&self, memory: &impl Memory) -> Option<Sweeps> {
+        let (begun, ended) = self.sweep_counts()?;
+        // What cannot be read proves nothing.
+        let begun = memory.read_u64(begun).unwrap_or(u64::MAX);
+        Some(Sweeps { begun, ended: memory.read_u64(ended).unwrap_or(0) })
+    }
+
+    /// Returns where the VM counts sweeps that have begun, and those that have ended.
+    fn sweep_counts(&self) -> Option<(u64, u64)> {
+        let located = self.variables.located();
+        let begun = located.sweeps_begun?;
+        match self.jdk_major {
+            // The other variable also counts rounds without a sweep. It is not needed: see the head of this file.
+            11 => Some((begun, begun)),
+            17..FIRST_WITHOUT_SWEEPER => Some((begun, located.sweeps_ended?)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it is certain for samples of any age whether the code they ran in was freed.
+    pub fn is_proven(&self) -> bool {
+        !self.counters.is_empty() && self.are_sweeps_proven()
+    }
+
+    /// Returns whether it is certain which code sweeps have freed.
+    fn are_sweeps_proven(&self) -> bool {
+        self.jdk_major >= FIRST_WITHOUT_SWEEPER || self.sweep_counts().is_some()
     }
 }
 
-/// The last mark, and since when it is known.
+/// Rounds of the VM's sweeper thread, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sweeps {
+    /// Rounds that have begun.
+    pub begun: u64,
+    /// Rounds that have ended; in JDK 11 again those that have begun.
+    pub ended: u64,
+}
+
+/// The last readings, and since when they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CodeMark {
     mark: Option<u64>,
     since: u64,
+    /// The last two different numbers of sweeps that had ended, each with the time since when it is known. No sweep had
+    /// ended at the start of the VM. Older numbers are of no use: at most one sweep is running.
+    ended: [(u64, u64); 2],
 }
 
 impl CodeMark {
-    /// Records a mark that was read before `ticks`.
-    pub fn note(&mut self, mark: Option<u64>, ticks: u64) {
+    /// Records what was read before `ticks`.
+    pub fn note(&mut self, mark: Option<u64>, sweeps: Option<Sweeps>, ticks: u64) {
         if mark != self.mark {
-            *self = Self { mark, since: ticks };
+            (self.mark, self.since) = (mark, ticks);
+        }
+        let [_, newest] = self.ended;
+        if let Some(Sweeps { ended, .. }) = sweeps.filter(|sweeps| sweeps.ended != newest.0) {
+            self.ended = [newest, (ended, ticks)];
         }
     }
 
-    /// Returns whether no code was freed from `ticks` until `now` was read.
+    /// Returns whether no pause freed code from `ticks` until `now` was read.
     pub fn is_same_since(&self, ticks: u64, now: Option<u64>) -> bool {
         now.is_some() && now == self.mark && ticks >= self.since
+    }
+
+    /// Returns whether no sweep freed code that ran at `ticks` until `now` was read; true if nothing is known of sweeps.
+    pub fn is_kept_since(&self, ticks: u64, now: Option<Sweeps>) -> bool {
+        let Some(Sweeps { begun, .. }) = now else { return true };
+        self.ended.iter().any(|&(ended, since)| ticks >= since && begun <= ended.saturating_add(1))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::validity::variables::Located;
     use stackwalk::StackCopy;
 
     #[test]
     fn code_is_the_same_between_two_equal_marks_only() {
         let mut code = CodeMark::default();
         assert!(!code.is_same_since(10, None), "no counters");
-        code.note(Some(3), 5);
+        code.note(Some(3), None, 5);
         assert!(code.is_same_since(5, Some(3)));
         assert!(!code.is_same_since(4, Some(3)), "before the first mark");
         assert!(!code.is_same_since(6, Some(4)), "a collection has begun since");
-        code.note(Some(3), 8);
+        code.note(Some(3), None, 8);
         assert!(code.is_same_since(5, Some(3)), "the same mark again");
-        code.note(Some(4), 9);
+        code.note(Some(4), None, 9);
         assert!(!code.is_same_since(8, Some(4)));
-        code.note(None, 11);
+        code.note(None, None, 11);
         assert!(!code.is_same_since(12, None), "the counters are gone");
+    }
+
+    #[test]
+    fn code_outlives_the_first_sweep_that_begins_after_it_ran() {
+        let sweeps = |begun, ended| Some(Sweeps { begun, ended });
+        let mut code = CodeMark::default();
+        assert!(code.is_kept_since(0, None), "without a sweeper");
+        assert!(code.is_kept_since(0, sweeps(1, 0)) && !code.is_kept_since(0, sweeps(2, 1)));
+        code.note(None, sweeps(4, 3), 10);
+        assert!(code.is_kept_since(10, sweeps(4, 3)), "in the sweep that was running");
+        assert!(!code.is_kept_since(9, sweeps(4, 3)), "before it was known how many had ended");
+        assert!(!code.is_kept_since(10, sweeps(5, 4)), "the sweep that was running may have condemned it");
+        code.note(None, sweeps(4, 4), 20);
+        assert!(code.is_kept_since(10, sweeps(4, 4)), "the number that was known at its time");
+        assert!(code.is_kept_since(20, sweeps(5, 4)) && !code.is_kept_since(19, sweeps(5, 4)));
+        code.note(None, sweeps(5, 4), 30);
+        assert!(code.is_kept_since(20, sweeps(5, 4)), "the same number again");
+        code.note(None, sweeps(5, 5), 40);
+        assert!(code.is_kept_since(20, sweeps(5, 5)) && !code.is_kept_since(20, sweeps(6, 5)));
+        assert!(code.is_kept_since(40, sweeps(6, 5)));
+    }
+
+    /// Counts of sweeps at 0x1000 and 0x1008.
+    fn swept(jdk_major: u32) -> CodeFreeing {
+        let located =
+            Located { sweeps_begun: Some(0x1000), sweeps_ended: Some(0x1008), ..Located::default() };
+        CodeFreeing { jdk_major, variables: Arc::new(Variables::at(located)), ..CodeFreeing::default() }
+    }
+
+    #[test]
+    fn sweeps_are_read_where_their_rules_are_known() {
+        let counts = [5_u64, 4].map(u64::to_le_bytes).concat();
+        let memory = StackCopy::new(0x1000, &counts);
+        assert_eq!(swept(11).sweeps(&memory), Some(Sweeps { begun: 5, ended: 5 }));
+        for jdk_major in [17, 19] {
+            assert_eq!(swept(jdk_major).sweeps(&memory), Some(Sweeps { begun: 5, ended: 4 }));
+        }
+        for jdk_major in [12, 16, 20, 25] {
+            assert_eq!(swept(jdk_major).sweeps(&memory), None);
+        }
+        let unreadable = swept(17).sweeps(&StackCopy::new(0, &[]));
+        assert!(!CodeMark::default().is_kept_since(0, unreadable));
+    }
+
+    #[test]
+    fn sweeps_are_proven_where_they_are_counted() {
+        let unlocated = |jdk_major| CodeFreeing { jdk_major, ..CodeFreeing::default() };
+        for jdk_major in [11, 17, 19] {
+            assert!(swept(jdk_major).are_sweeps_proven() && !unlocated(jdk_major).are_sweeps_proven());
+            assert!(!swept(jdk_major).is_proven(), "without the VM's counters");
+        }
+        assert!(!swept(12).are_sweeps_proven(), "unexamined");
+        assert!(unlocated(20).are_sweeps_proven(), "without a sweeper");
     }
 
     #[test]

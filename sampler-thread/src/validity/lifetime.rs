@@ -75,8 +75,8 @@ impl Lifetime {
         }
         change = change.max(self.apply(self.unloading.observe(memory), memory));
         self.until = before;
-        let code = self.unloading.code_mark(memory);
-        self.code.note(code, self.unloading.ticks());
+        let (code, sweeps) = (self.unloading.code_mark(memory), self.unloading.sweeps(memory));
+        self.code.note(code, sweeps, self.unloading.ticks());
         self.change = self.change.max(change);
         change
     }
@@ -111,7 +111,7 @@ impl Lifetime {
         if is_replaced { Change::Replaced } else { Change::Unloaded }
     }
 
-    /// Finds the VM's count of redefinitions before it is needed.
+    /// Finds the VM's counts of redefinitions and of sweeps before they are needed.
     pub(crate) fn prepare(&self) {
         self.unloading.redefinition().prepare();
     }
@@ -131,10 +131,12 @@ impl Lifetime {
         self.unloading.ticks()
     }
 
-    /// Returns whether no code was freed since `ticks`: no pause began, or none that frees code.
+    /// Returns whether no code that ran at `ticks` was freed since: no pause began, or none that frees code, and no sweep may
+    /// have freed it.
     pub(crate) fn is_code_certain(&self, ticks: u64, memory: &impl Memory) -> bool {
-        self.unloading.is_code_certain(ticks)
-            || self.code.is_same_since(ticks, self.unloading.code_mark(memory))
+        let is_kept = self.code.is_kept_since(ticks, self.unloading.sweeps(memory));
+        let is_same = || self.code.is_same_since(ticks, self.unloading.code_mark(memory));
+        is_kept && (self.unloading.is_code_certain(ticks) || is_same())
     }
 
     /// Returns whether a class that is kept alive by `loaded_by` can never be unloaded.

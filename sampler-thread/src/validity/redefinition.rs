@@ -9,27 +9,22 @@
 //! generation; both are counted before anything is freed or, at the latest, before the safepoint ends. Where these
 //! counters do not exist or the collector frees at other safepoints, every safepoint counts.
 //! They count only once the VM has redefined a class, which it notes in a variable that is found through the symbol table
-//! of its library. Finding it takes 2 ms, so it is done when both counters grew for the first time, or after a while.
+//! of its library (`crate::validity::variables`) when both counters grew for the first time, or after a while.
 //! Invariant: if that variable is not found, any class may have been redefined at any safepoint.
 //! Sources: `classfile/classLoaderData.cpp` (`free_deallocate_list` and its callers), `oops/instanceKlass.cpp`
 //! (`purge_previous_version_list`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
 //! `services/{classLoadingService,runtimeService}.cpp`, JDK 11 to 25.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
 use crate::validity::code_freeing::{old_collections, sum};
-use crate::validity::variables;
+use crate::validity::variables::Variables;
 
 /// Counters of loaded classes, of loaded archived classes, and of safepoints, each counted when it begins.
 const COUNTERS: [&str; 3] = ["java.cls.loadedClasses", "java.cls.sharedLoadedClasses", "sun.rt.safepoints"];
-
-/// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25) or `JvmtiExport::_has_redefined_a_class` (11), with their bytes.
-const VARIABLES: [(&str, u64); 2] =
-    [("_ZN11JvmtiExport19_redefinition_countE", 8), ("_ZN11JvmtiExport22_has_redefined_a_classE", 1)];
 
 /// The release in which collections alone free methods; a redefinition only puts them on a list.
 const ONLY_COLLECTIONS_FREE: u32 = 11;
@@ -70,8 +65,7 @@ enum Counter {
 /// The VM's count of redefinitions and its other counters.
 #[derive(Debug, Default)]
 pub struct Redefinition {
-    /// File of the VM's library, and its load bias.
-    library: Option<(PathBuf, u64)>,
+    variables: Arc<Variables>,
     counter: OnceLock<Counter>,
     counters: Option<[PerfCounter; 3]>,
     /// Counters of collections that free methods; `None` if other safepoints free them as well.
@@ -81,23 +75,22 @@ pub struct Redefinition {
 
 impl Redefinition {
     /// Finds the counters of an initialised VM.
-    pub fn choose(hotspot: &HotSpot, memory: &impl Memory, library: Option<(PathBuf, u64)>) -> Self {
+    pub fn choose(hotspot: &HotSpot, memory: &impl Memory, variables: Arc<Variables>) -> Self {
         let [loaded, shared, safepoints] = COUNTERS.map(|name| hotspot.perf_counter(memory, name));
         let counters = loaded.zip(shared).zip(safepoints);
         let counters = counters.map(|((loaded, shared), safepoints)| [loaded, shared, safepoints]);
         let jdk_major = hotspot.jdk_major();
         let is_in_pause = jdk_major == ONLY_COLLECTIONS_FREE || REDEFINITIONS_FREE.contains(&jdk_major);
         let collections = old_collections(hotspot, memory).filter(|_| is_in_pause);
-        Self { library, counter: OnceLock::new(), counters, collections, jdk_major }
+        Self { variables, counter: OnceLock::new(), counters, collections, jdk_major }
     }
 
     /// Finds the count of redefinitions; takes milliseconds at the first call, so only the sampler thread calls it.
     pub fn prepare(&self) {
         self.counter.get_or_init(|| {
-            let found = self.library.as_ref().and_then(|(path, bias)| {
-                let (address, bytes) = variables::find(path, &VARIABLES)?;
-                Some(Counter::At { address: address.wrapping_add(*bias), bytes })
-            });
+            let located = self.variables.locate();
+            let at = |address: Option<u64>, bytes| address.map(|address| Counter::At { address, bytes });
+            let found = at(located.redefinition_count, 8).or(at(located.has_redefined_a_class, 1));
             found.unwrap_or_else(|| {
                 tracing::info!(
                     "the VM's count of redefined classes was not found; any class may have been redefined"

@@ -25,7 +25,7 @@ use rustix::thread::futex;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
 use crate::account::clock;
-use crate::validity::code_freeing::{CLASS_COUNTERS, CodeFreeing};
+use crate::validity::code_freeing::{CLASS_COUNTERS, CodeFreeing, Sweeps};
 use crate::validity::redefinition::{Progress, Redefinition};
 
 /// The source of marks.
@@ -157,12 +157,6 @@ impl Unloading {
         self.detector
     }
 
-    /// Returns whether the VM counts everything that may free classes and code, so that samples can wait: what was freed
-    /// meanwhile is known.
-    pub fn counts_all(&self) -> bool {
-        matches!(self.detector, Detector::Counters(_)) && self.freeing.is_counted()
-    }
-
     /// Returns the slots that refer to the loaders that are never unloaded.
     pub fn permanent_loaders(&self) -> &[u64] {
         &self.permanent_loaders
@@ -191,7 +185,7 @@ impl Unloading {
         &self.redefinition
     }
 
-    /// Returns a number that changes before code is freed; `None` if the VM has no counter. It is read in the order of
+    /// Returns a number that changes before a pause frees code; `None` if the VM has no counter. It is read in the order of
     /// [`Self::observe`].
     pub fn code_mark(&self, memory: &impl Memory) -> Option<u64> {
         fence(Ordering::Acquire);
@@ -200,7 +194,21 @@ impl Unloading {
         mark
     }
 
-    /// Returns whether no pause began after `ticks`, so that code that ran then still exists.
+    /// Returns the sweeper's rounds; `None` if none is known. They are read in the order of [`Self::observe`].
+    pub(crate) fn sweeps(&self, memory: &impl Memory) -> Option<Sweeps> {
+        fence(Ordering::Acquire);
+        let sweeps = self.freeing.sweeps(memory);
+        fence(Ordering::Acquire);
+        sweeps
+    }
+
+    /// Returns whether it is certain for samples of any age what the VM has freed of their classes and code, so that they can
+    /// wait; false before the VM's variables are located, where they are needed.
+    pub fn is_all_proven(&self) -> bool {
+        matches!(self.detector, Detector::Counters(_)) && self.freeing.is_proven()
+    }
+
+    /// Returns whether no pause began after `ticks`, so that none has freed code that ran then.
     pub fn is_code_certain(&self, ticks: u64) -> bool {
         ticks > self.newest_pause.load(Ordering::Acquire)
     }

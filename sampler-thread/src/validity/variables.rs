@@ -1,13 +1,15 @@
-//! Finds a variable of a library through the symbol table of its file.
+//! Finds variables of the VM's library through the symbol table of its file.
 //!
 //! Problem: some state of the VM is in variables that it does not export.
 //! Approach: the table is read in chunks. Only names of variables of the right size are read, in file order: libjvm has
 //! 4,000 variables, and reading their names one by one takes 3 ms.
-//! Invariant: nothing is cached.
+//! All variables are found at once, when the first of them is needed.
+//! Invariant: a variable whose name or size differs is not found.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader, Sym};
@@ -18,8 +20,70 @@ use crate::walk::native::symbols::{Header, each_symbol};
 /// Longest name compared, in bytes.
 const MAX_NAME: usize = 64;
 
-/// Returns address as linked and size of the first variable in the file at `path` that has one of these names and sizes.
-pub fn find(path: &Path, variables: &[(&str, u64)]) -> Option<(u64, u64)> {
+/// Names and bytes of the variables.
+const VARIABLES: [(&str, u64); 4] = [
+    ("_ZN11JvmtiExport19_redefinition_countE", 8),
+    ("_ZN11JvmtiExport22_has_redefined_a_classE", 1),
+    ("_ZN14NMethodSweeper11_traversalsE", 8),
+    ("_ZN14NMethodSweeper28_total_nof_code_cache_sweepsE", 8),
+];
+
+/// Addresses of variables; `None` for one that the library does not have or does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Located {
+    /// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25), of 8 bytes.
+    pub redefinition_count: Option<u64>,
+    /// `JvmtiExport::_has_redefined_a_class` (JDK 11), of one byte.
+    pub has_redefined_a_class: Option<u64>,
+    /// `NMethodSweeper::_traversals` (up to JDK 19), of 8 bytes: sweeps of the code cache that have begun.
+    pub sweeps_begun: Option<u64>,
+    /// `NMethodSweeper::_total_nof_code_cache_sweeps` (up to JDK 19), of 8 bytes: those that have ended.
+    pub sweeps_ended: Option<u64>,
+}
+
+/// Variables of the VM's library.
+#[derive(Debug, Default)]
+pub struct Variables {
+    /// File of the library, and its load bias.
+    library: Option<(PathBuf, u64)>,
+    located: OnceLock<Located>,
+}
+
+impl Variables {
+    /// The variables of the library with this file and load bias.
+    pub fn of(library: (PathBuf, u64)) -> Self {
+        Self { library: Some(library), located: OnceLock::new() }
+    }
+
+    /// Locates the variables; takes milliseconds at the first call, so only the sampler thread calls it.
+    pub(crate) fn locate(&self) -> Located {
+        *self.located.get_or_init(|| {
+            let found = self.library.as_ref().and_then(|(path, bias)| {
+                let found = find(path, &VARIABLES)?;
+                Some(found.map(|address| address.map(|address| address.wrapping_add(*bias))))
+            });
+            let [redefinition_count, has_redefined_a_class, sweeps_begun, sweeps_ended] =
+                found.unwrap_or_default();
+            let located = Located { redefinition_count, has_redefined_a_class, sweeps_begun, sweeps_ended };
+            tracing::debug!("variables of the VM's library: {located:x?}");
+            located
+        })
+    }
+
+    /// Returns where the variables are; nothing is known before [`Self::locate`].
+    pub(crate) fn located(&self) -> Located {
+        self.located.get().copied().unwrap_or_default()
+    }
+
+    /// Variables that are already located.
+    #[cfg(test)]
+    pub(crate) fn at(located: Located) -> Self {
+        Self { library: None, located: OnceLock::from(located) }
+    }
+}
+
+/// Returns the addresses as linked of the variables with these names and sizes in the file at `path`.
+fn find<const N: usize>(path: &Path, variables: &[(&str, u64); N]) -> Option<[Option<u64>; N]> {
     let file = File::open(path).ok()?;
     let data = Blocks::open(path).ok()?;
     let header = Header::parse(&data).ok()?;
@@ -40,11 +104,16 @@ pub fn find(path: &Path, variables: &[(&str, u64)]) -> Option<(u64, u64)> {
     .ok()?;
     candidates.sort_unstable_by_key(|candidate| candidate.name);
     let mut names = NameReader { file: &file, at: 0, buffer: Vec::new() };
-    let found = candidates.iter().find(|candidate| {
+    let mut found = [None; N];
+    for candidate in &candidates {
         let name = names.get(candidate.name);
-        variables.iter().any(|(text, size)| *size == candidate.bytes && name == Some(text.as_bytes()))
-    });
-    found.map(|candidate| (candidate.address, candidate.bytes))
+        for ((text, size), address) in variables.iter().zip(&mut found) {
+            if *size == candidate.bytes && name == Some(text.as_bytes()) {
+                *address = Some(candidate.address);
+            }
+        }
+    }
+    Some(found)
 }
 
 /// A variable of the right size.
@@ -105,10 +174,18 @@ mod tests {
     fn a_variable_of_this_program() {
         let program = std::env::current_exe().expect("a program");
         // Part of every Rust program that unwinds.
-        let found = find(&program, &[("DW.ref.rust_eh_personality", 8)]);
-        assert!(found.is_some_and(|(address, bytes)| address != 0 && bytes == 8));
-        assert_eq!(find(&program, &[("DW.ref.rust_eh_personality", 4)]), None, "of another size");
-        assert_eq!(find(&program, &[("no_such_variable", 8)]), None);
-        assert_eq!(find(Path::new("/nonexistent"), &[("DW.ref.rust_eh_personality", 8)]), None);
+        let name = "DW.ref.rust_eh_personality";
+        let found = find(&program, &[(name, 4), ("no_such_variable", 8), (name, 8)]);
+        let Some([None, None, Some(address)]) = found else { panic!("{found:?}") };
+        assert_ne!(address, 0);
+        assert_eq!(find(Path::new("/nonexistent"), &[(name, 8)]), None);
+    }
+
+    #[test]
+    fn nothing_is_known_before_variables_are_located() {
+        let program = std::env::current_exe().expect("a program");
+        let variables = Variables::of((program, 0));
+        assert_eq!(variables.located(), Located::default());
+        assert_eq!(variables.locate(), Located::default(), "a program without a VM");
     }
 }

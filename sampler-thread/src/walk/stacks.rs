@@ -1,7 +1,7 @@
 //! Walks copied stacks.
 //!
 //! Problem: code on a stack may have been freed between the sample and the walk, and other code may lie there since.
-//! Approach: a stack is walked with all code while no pause began that may have freed code; otherwise only code counts
+//! Approach: a stack is walked with all code while no pause and no sweep may have freed code; otherwise only code counts
 //! that was decoded before the sample. Stacks of a group are kept side by side, so that all of them are walked before
 //! the first is named: a late walk lacks the rest of the stack, a late name only itself.
 //! Invariant: a walk that did not reach the root has a stop reason; no frame is guessed.
