@@ -23,6 +23,7 @@ use sampler_thread::printed::StackPrinter;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::validity::variables::HiddenSymbols;
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use sampler_thread::walk::vm::Vm as ReadVm;
 use stackwalk::{Capture, Frozen, HotSpot, LiveMemory, Memory, ThreadOffsets};
@@ -110,7 +111,7 @@ impl StackDumper {
         let unloading = Unloading::new(
             Detector::choose(&hotspot, memory, false),
             CodeFreeing::choose(&hotspot, memory),
-            Redefinition::choose(&hotspot, memory, Some(library.origin())),
+            Redefinition::choose(&hotspot, memory, Arc::new(HiddenSymbols::new(library.origin()))),
             Duration::ZERO,
             ucontext::cycles,
             jni.permanent_loaders(),

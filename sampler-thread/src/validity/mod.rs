@@ -5,4 +5,4 @@ pub mod lifetime;
 pub mod redefinition;
 pub mod self_test;
 pub mod unloading;
-mod variables;
+pub mod variables;

@@ -1,13 +1,16 @@
-//! Finds a variable of a library through the symbol table of its file.
+//! Finds what the VM does not export through the symbol table of its library's file.
 //!
-//! Problem: some state of the VM is in variables that it does not export.
-//! Approach: the table is read in chunks. Only names of variables of the right size are read, in file order: libjvm has
-//! 4,000 variables, and reading their names one by one takes 3 ms.
-//! Invariant: nothing is cached.
+//! Problem: the VM's count of redefined classes is in a variable that it does not export, and its fault-tolerant load is a
+//! function that it does not export.
+//! Approach: the table is read in chunks, once for all. Only names of symbols of the right kind and size are read, in file
+//! order: libjvm has 4,000 variables, and reading their names one by one takes 3 ms.
+//! Invariant: an address is one of the library in memory only if the file is still the one that was loaded; whoever uses it
+//! checks what is there.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader, Sym};
@@ -18,8 +21,124 @@ use crate::walk::native::symbols::{Header, each_symbol};
 /// Longest name compared, in bytes.
 const MAX_NAME: usize = 64;
 
-/// Returns address as linked and size of the first variable in the file at `path` that has one of these names and sizes.
-pub fn find(path: &Path, variables: &[(&str, u64)]) -> Option<(u64, u64)> {
+/// The kind and the size of a symbol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A variable of this many bytes.
+    Variable(u64),
+    /// A place in assembler code, which has no size.
+    Label,
+}
+
+/// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25), `JvmtiExport::_has_redefined_a_class` (11), and the
+/// fault-tolerant load with the place where it faults (17.0.4 and later; before, it is generated code).
+const WANTED: [(&str, Kind); 4] = [
+    ("_ZN11JvmtiExport19_redefinition_countE", Kind::Variable(8)),
+    ("_ZN11JvmtiExport22_has_redefined_a_classE", Kind::Variable(1)),
+    ("SafeFetchN_impl", Kind::Label),
+    ("_SafeFetchN_fault", Kind::Label),
+];
+
+/// A variable in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable {
+    /// Its address.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    redefinitions: Option<Variable>,
+    safe_fetch: Option<u64>,
+}
+
+/// The symbols of the VM's library that it does not export.
+#[derive(Debug, Default)]
+pub struct HiddenSymbols {
+    /// File of the VM's library, and its load bias.
+    library: Option<(PathBuf, u64)>,
+    found: OnceLock<Found>,
+}
+
+impl HiddenSymbols {
+    /// The symbols of the library with this file and load bias.
+    pub fn new(library: (PathBuf, u64)) -> Self {
+        Self { library: Some(library), found: OnceLock::new() }
+    }
+
+    /// A count of redefinitions of this size at `address`.
+    #[cfg(test)]
+    pub(crate) fn counted_at(address: u64, bytes: u64) -> Self {
+        let redefinitions = Some(Variable { address, bytes });
+        Self { library: None, found: OnceLock::from(Found { redefinitions, safe_fetch: None }) }
+    }
+
+    /// Looks for them; takes milliseconds at the first call, so only the sampler thread calls it.
+    pub fn prepare(&self) {
+        self.found.get_or_init(|| {
+            let found = self.library.as_ref().map(|(path, bias)| {
+                let places = find(path, WANTED).map(|place| Some(place?.wrapping_add(*bias)));
+                let [count, flag, safe_fetch, fault] = places;
+                let variable = |bytes| move |address| Variable { address, bytes };
+                // It faults where the handler looks for the fault: at its first instruction.
+                let safe_fetch = safe_fetch.filter(|_| safe_fetch == fault);
+                Found { redefinitions: count.map(variable(8)).or(flag.map(variable(1))), safe_fetch }
+            });
+            let found = found.unwrap_or_default();
+            if found.redefinitions.is_none() {
+                tracing::info!(
+                    "the VM's count of redefined classes was not found; any class may have been redefined"
+                );
+            }
+            found
+        });
+    }
+
+    /// Returns whether [`HiddenSymbols::prepare`] was called.
+    pub fn is_prepared(&self) -> bool {
+        self.found.get().is_some()
+    }
+
+    /// Returns where the VM counts redefinitions; `None` if that was not found, or not looked for.
+    pub fn redefinitions(&self) -> Option<Variable> {
+        self.found.get()?.redefinitions
+    }
+
+    /// Returns the address of the VM's fault-tolerant load; `None` if it was not found, or not looked for.
+    pub fn safe_fetch(&self) -> Option<u64> {
+        self.found.get()?.safe_fetch
+    }
+}
+
+/// Returns the addresses, as linked, of these symbols in the file at `path`.
+fn find<const N: usize>(path: &Path, wanted: [(&str, Kind); N]) -> [Option<u64>; N] {
+    let mut found = [None; N];
+    let Some((file, candidates)) = candidates(path, &wanted.map(|(_, kind)| kind)) else { return found };
+    let mut names = NameReader { file: &file, at: 0, buffer: Vec::new() };
+    for Candidate { name, address, kind } in candidates {
+        let name = names.get(name).unwrap_or_default();
+        let place = wanted.iter().position(|(text, of)| *of == kind && text.as_bytes() == name);
+        if let Some(place) = place.and_then(|place| found.get_mut(place)) {
+            *place = place.or(Some(address));
+        }
+    }
+    found
+}
+
+/// A symbol of a wanted kind.
+struct Candidate {
+    /// Position of its name in the file.
+    name: u64,
+    /// As linked.
+    address: u64,
+    kind: Kind,
+}
+
+/// Returns the file and its symbols of these kinds, in the order of their names in the file.
+fn candidates(path: &Path, kinds: &[Kind]) -> Option<(File, Vec<Candidate>)> {
     let file = File::open(path).ok()?;
     let data = Blocks::open(path).ok()?;
     let header = Header::parse(&data).ok()?;
@@ -30,30 +149,19 @@ pub fn find(path: &Path, variables: &[(&str, u64)]) -> Option<(u64, u64)> {
     let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
     let mut candidates: Vec<Candidate> = Vec::new();
     each_symbol(table.sh_offset(endian), table.sh_size(endian), &read, |symbol| {
-        let bytes = symbol.st_size(endian);
-        let is_variable = symbol.st_type() == elf::STT_OBJECT && !symbol.is_undefined(endian);
-        if is_variable && variables.iter().any(|(_, size)| *size == bytes) {
+        let kind = match (symbol.st_type(), symbol.st_size(endian)) {
+            (elf::STT_OBJECT, bytes) => Kind::Variable(bytes),
+            (elf::STT_FUNC | elf::STT_NOTYPE, 0) => Kind::Label,
+            _ => return,
+        };
+        if kinds.contains(&kind) && !symbol.is_undefined(endian) {
             let name = strings.saturating_add(symbol.st_name(endian).into());
-            candidates.push(Candidate { name, address: symbol.st_value(endian), bytes });
+            candidates.push(Candidate { name, address: symbol.st_value(endian), kind });
         }
     })
     .ok()?;
     candidates.sort_unstable_by_key(|candidate| candidate.name);
-    let mut names = NameReader { file: &file, at: 0, buffer: Vec::new() };
-    let found = candidates.iter().find(|candidate| {
-        let name = names.get(candidate.name);
-        variables.iter().any(|(text, size)| *size == candidate.bytes && name == Some(text.as_bytes()))
-    });
-    found.map(|candidate| (candidate.address, candidate.bytes))
-}
-
-/// A variable of the right size.
-struct Candidate {
-    /// Position of its name in the file.
-    name: u64,
-    /// As linked.
-    address: u64,
-    bytes: u64,
+    Some((file, candidates))
 }
 
 /// Bytes of names read at once.
@@ -102,13 +210,21 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_of_this_program() {
+    fn symbols_of_this_program() {
         let program = std::env::current_exe().expect("a program");
-        // Part of every Rust program that unwinds.
-        let found = find(&program, &[("DW.ref.rust_eh_personality", 8)]);
-        assert!(found.is_some_and(|(address, bytes)| address != 0 && bytes == 8));
-        assert_eq!(find(&program, &[("DW.ref.rust_eh_personality", 4)]), None, "of another size");
-        assert_eq!(find(&program, &[("no_such_variable", 8)]), None);
-        assert_eq!(find(Path::new("/nonexistent"), &[("DW.ref.rust_eh_personality", 8)]), None);
+        // Part of every Rust program that unwinds, and of every program.
+        let personality = ("DW.ref.rust_eh_personality", Kind::Variable(8));
+        let [first, missing, start, other_size] = find(
+            &program,
+            [
+                personality,
+                ("no_such_variable", Kind::Variable(8)),
+                ("_edata", Kind::Label),
+                ("DW.ref.rust_eh_personality", Kind::Variable(4)),
+            ],
+        );
+        assert!(first.is_some_and(|address| address != 0) && start.is_some_and(|address| address != 0));
+        assert_eq!((missing, other_size), (None, None));
+        assert_eq!(find(Path::new("/nonexistent"), [personality]), [None]);
     }
 }

@@ -7,6 +7,7 @@
 //! Sources: `code/compiledMethod.hpp` (to JDK 21), `code/nmethod.hpp`, JDK 11 to 25.
 
 use super::code_blob::CodeBlob;
+use super::debug_bytes::LOADED_BLOCK;
 use super::layout::{CodePlace, DebugLayout, NmethodLayout};
 use crate::frame::Bci;
 use crate::memory::{Memory, Unreadable, at};
@@ -53,6 +54,13 @@ pub(crate) struct DebugInfo {
     pub(crate) metadata: (u64, u64),
     /// True if all of it lies in the blob.
     pub(crate) is_in_blob: bool,
+}
+
+impl DebugInfo {
+    /// Returns whether it is read by loads.
+    pub(crate) fn is_loaded<M: Memory + ?Sized>(&self, memory: &M) -> bool {
+        self.is_in_blob || memory.is_loaded_directly(self.pcs.0, LOADED_BLOCK)
+    }
 }
 
 /// Address a [`CodePlace`] means.

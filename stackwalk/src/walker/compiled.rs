@@ -133,7 +133,7 @@ impl<M: Memory> Walk<'_, M> {
         if self.cache.copy(number).is_none() {
             let debug = hotspot.layout.nmethod.debug_info(self.memory, blob)?;
             let debug = debug.ok_or(Stop::UnknownCode(cursor.pc))?;
-            if debug.is_in_blob || !self.copy_debug_info(blob, (number, identity), &debug) {
+            if debug.is_loaded(self.memory) || !self.copy_debug_info(blob, (number, identity), &debug) {
                 let mut bytes = Windowed::new(self.memory, &mut self.cache.windows, &debug);
                 let code = &self.cache.code;
                 let vm = (hotspot, self.memory, code);
