@@ -57,7 +57,7 @@ impl Windows {
 const SCOPES_LEAD: u64 = 768;
 const METADATA_LEAD: u64 = 128;
 /// Size of the blocks that are read by loads.
-pub(super) const LOADED_BLOCK: usize = 64;
+const LOADED_BLOCK: usize = 64;
 
 /// Debug information that is read in blocks.
 pub(crate) struct Windowed<'a, M: ?Sized> {
