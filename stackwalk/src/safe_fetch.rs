@@ -28,7 +28,7 @@ pub type Choice = Result<LoadWord, &'static str>;
 /// Substitutes for words that cannot be loaded: no addresses, and unlikely as data. They differ in every bit.
 const SUBSTITUTES: [u64; 2] = [0x5af3_c96d_b41e_872d, !0x5af3_c96d_b41e_872d];
 
-/// Longest read by loads, in bytes. A system call costs as much as some 400 words.
+/// Longest read by loads, in bytes. Estimated, not measured: a system call costs as much as some hundred words.
 const MOST: usize = 1024;
 
 /// A reader of the own process for one thread.
