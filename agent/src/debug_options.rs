@@ -21,16 +21,17 @@ pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms or pause-drai
 /// The form of values, for the message to the user.
 #[cfg(feature = "hooks")]
 pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, \
-                        stops, frozen, walk-times, compare-walks, shift:N, broken-layout, panic:callback, panic:sampler, \
+                        stops, frozen, unmapped, walk-times, compare-walks, shift:N, broken-layout, panic:callback, panic:sampler, \
                         stop-delay:300ms, signals:2000 or clock-stamps";
 
 /// Names of the developers' hooks.
-const HOOKS: [&str; 13] = [
+const HOOKS: [&str; 14] = [
     "stall",
     "slabs",
     "retune",
     "stops",
     "frozen",
+    "unmapped",
     "walk-times",
     "compare-walks",
     "shift",
@@ -146,6 +147,8 @@ impl DebugOptions {
             "stops" if value.is_empty() => self.hooks.sampler.probe.stops = true,
             #[cfg(feature = "hooks")]
             "frozen" if value.is_empty() => self.hooks.sampler.probe.frozen = true,
+            #[cfg(feature = "hooks")]
+            "unmapped" if value.is_empty() => self.hooks.sampler.probe.unmapped = true,
             #[cfg(feature = "hooks")]
             "walk-times" if value.is_empty() => self.hooks.sampler.probe.times = true,
             #[cfg(feature = "hooks")]

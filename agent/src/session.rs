@@ -8,6 +8,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::ops::Range;
 use std::path::PathBuf;
 #[cfg(feature = "hooks")]
 use std::sync::atomic::AtomicBool;
@@ -27,7 +28,7 @@ use sampler_thread::traces::Traces;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
-use sampler_thread::validity::variables::Variables;
+use sampler_thread::validity::variables::HiddenSymbols;
 use sampler_thread::walk::vm::Vm as ReadVm;
 use sampler_thread::{End, Sampler};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
@@ -38,10 +39,10 @@ use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::pauses::{self, Gate};
-use crate::jvmti::routines;
 use crate::jvmti::trace_thread::{Asker, TraceThread};
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
+use crate::jvmti::{routines, safe_fetch};
 use crate::options::{ClockOption, Mode, Options};
 use crate::self_test::{self, Subject};
 use crate::signal::{io_signal, ucontext};
@@ -69,6 +70,8 @@ pub struct PreparedSession {
     mounted: Option<MountedOffsets>,
     /// File of the VM's library, and the address of its first byte.
     library: (PathBuf, u64),
+    /// The addresses of the VM's library.
+    image: Range<u64>,
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
@@ -112,7 +115,7 @@ impl PreparedSession {
         }
         let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
         let mounted = has_virtual_threads.then(|| vm_memory::mounted_offsets(&library, memory)).flatten();
-        let library = library.origin();
+        let (library, image) = (library.origin(), library.image());
         // While the VM starts. In a program that runs, a former profile may leave its memory to this one.
         let room = if is_attached { None } else { PreparedRoom::begin(&options).ok() };
         Ok(Self {
@@ -122,6 +125,7 @@ impl PreparedSession {
             hotspot,
             mounted,
             library,
+            image,
             memory,
             destinations,
             collector,
@@ -185,6 +189,7 @@ impl Session {
             mut hotspot,
             mounted,
             library,
+            image,
             memory,
             mut destinations,
             collector,
@@ -264,12 +269,13 @@ impl Session {
         }
         let detector = Detector::choose(&hotspot, memory, has_pause_events);
         tracing::info!("class unloading is detected by: {}", detector.name());
-        let variables = Arc::new(Variables::of(library));
+        let symbols = Arc::new(HiddenSymbols::new(library));
+        let freeing = CodeFreeing::choose(&hotspot, memory, Arc::clone(&symbols));
         let now = if uses_clock { ucontext::monotonic } else { ucontext::cycles };
         let unloading = Arc::new(Unloading::new(
             detector,
-            CodeFreeing::choose(&hotspot, memory, Arc::clone(&variables)),
-            Redefinition::choose(&hotspot, memory, variables),
+            freeing,
+            Redefinition::choose(&hotspot, memory, Arc::clone(&symbols)),
             options.pause_budget,
             now,
             jni.permanent_loaders(),
@@ -308,6 +314,7 @@ impl Session {
                 excluded.exclude(tid);
                 scheduling::shorten_time_slices();
             };
+            let memory = safe_fetch::of_sampler(memory, image, symbols);
             let vm = ReadVm { hotspot: Arc::clone(&hotspot), memory };
             Sampler::start(process, settings, vm, facts, destinations, on_thread, ended)
                 .map_err(StartError::Thread)?

@@ -23,7 +23,7 @@ use sampler_thread::printed::StackPrinter;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
-use sampler_thread::validity::variables::Variables;
+use sampler_thread::validity::variables::HiddenSymbols;
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use sampler_thread::walk::vm::Vm as ReadVm;
 use stackwalk::{Capture, Frozen, HotSpot, LiveMemory, Memory, ThreadOffsets};
@@ -108,11 +108,11 @@ impl StackDumper {
             HotSpot::read_tables(|name| library.symbol(name), memory).map_err(|error| error.to_string())?;
         hotspot.start(memory).map_err(|error| error.to_string())?;
         let jni = vm.jni().map_err(|error| error.to_string())?;
-        let variables = Arc::new(Variables::of(library.origin()));
+        let symbols = Arc::new(HiddenSymbols::new(library.origin()));
         let unloading = Unloading::new(
             Detector::choose(&hotspot, memory, false),
-            CodeFreeing::choose(&hotspot, memory, Arc::clone(&variables)),
-            Redefinition::choose(&hotspot, memory, variables),
+            CodeFreeing::choose(&hotspot, memory, Arc::clone(&symbols)),
+            Redefinition::choose(&hotspot, memory, symbols),
             Duration::ZERO,
             ucontext::cycles,
             jni.permanent_loaders(),

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use java_tests::{INTERVAL_NS, Workload, binaries, on_every_jdk, span_tolerance_ns};
+use java_tests::{
+    INTERVAL_NS, Jdk, Run, Workload, binaries, native_library, on_every_jdk, on_jdks, span_tolerance_ns,
+};
 
 on_every_jdk! {
     fn passes_on_every_jdk(jdk) {
@@ -52,8 +54,62 @@ on_every_jdk! {
             let of_subject = all.filter(|finding| finding["subject"] == subject);
             of_subject.map(|finding| finding["status"].as_str().expect("a status").to_owned()).collect::<Vec<_>>()
         };
-        for (subject, count) in [("trial run", 1), ("self-test", 5), ("account", 1), ("requests", 1)] {
+        for (subject, count) in [("trial run", 1), ("self-test", 6), ("account", 1), ("requests", 1)] {
             assert_eq!(statuses(subject), vec!["ok"; count], "{subject}: {}", run.stdout);
         }
+    }
+}
+
+/// Outcome and detail of the test of reads by loads.
+fn reads_by_loads(run: &Run) -> (&str, &str) {
+    let test = run.summary().self_tests.iter().find(|test| test.capability == "reads by loads");
+    test.map(|test| (&*test.outcome, &*test.detail)).expect("a result")
+}
+
+/// Returns how many reads of unmapped memory were refused: by loads, and by system calls.
+fn refused(run: &Run) -> [u64; 2] {
+    let line = run.stderr.lines().find(|line| line.contains("unmapped memory: ")).expect("the hook reports");
+    let numbers = line.split(' ').filter_map(|word| word.parse().ok()).collect::<Vec<_>>();
+    numbers.try_into().expect("two numbers")
+}
+
+/// Runs the workload with reads of unmapped memory at each sample; the JVM and the profile end as they should.
+fn read_unmapped(workload: Workload, jdk: &Jdk) -> Run {
+    let run = workload.record_option("--agent-option=debug=unmapped").record(jdk);
+    run.assert_exit_code(0);
+    assert!(run.summary().complete, "the sampler thread went on: {}", run.stderr);
+    assert!(run.stacks().below("RegexStrings.main").total_ns() > 0);
+    run
+}
+
+on_jdks! { 17, 21, 25;
+    /// Memory that is not mapped is an error for the sampler thread, however it reads.
+    fn unmapped_memory_is_read_by_loads(jdk) {
+        let run = read_unmapped(Workload::new("RegexStrings").argument(2), jdk);
+        assert_eq!(reads_by_loads(&run).0, "passed");
+        let [loads, calls] = refused(&run);
+        assert!(loads > 100 && calls > 100, "{loads} loads and {calls} system calls");
+    }
+}
+
+on_jdks! { 11;
+    /// The VM treats faults of its own threads only.
+    fn an_older_vm_is_read_by_system_calls(jdk) {
+        let run = read_unmapped(Workload::new("RegexStrings").argument(2), jdk);
+        let (outcome, detail) = reads_by_loads(&run);
+        assert!(outcome == "not_tried" && detail.starts_with("the VM's SafeFetchN was not found"), "{detail}");
+        assert_eq!(refused(&run)[0], 0);
+    }
+}
+
+on_jdks! { 17, 21, 25;
+    /// A handler of SIGSEGV that is not the VM's.
+    fn foreign_handlers_of_faults_are_not_relied_on(jdk) {
+        let library = native_library("faulthandlers");
+        let run = read_unmapped(Workload::new("FaultHandlers").argument(2).argument(library.display()), jdk);
+        let (outcome, detail) = reads_by_loads(&run);
+        assert!(outcome == "not_tried" && detail.starts_with("the handler of SIGSEGV or SIGBUS is not the VM's"), "{detail}");
+        let [loads, calls] = refused(&run);
+        assert!(loads < calls / 10, "{loads} loads before the program's own handlers, {calls} system calls");
     }
 }

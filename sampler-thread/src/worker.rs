@@ -67,6 +67,8 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     namer: StackNamer,
     unloading: Arc<Unloading>,
     self_tests: Vec<SelfTest>,
+    /// Whether the VM's memory is read directly, or why not; `None` if there is only one way.
+    access: Option<Result<(), &'static str>>,
     compiled_walks: CompiledWalks,
     clock: TickClock,
     /// CPU time of the process that is no part of the profile, in nanoseconds.
@@ -131,6 +133,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             namer: StackNamer::new(enabled, settings.routines, settings.shown),
             unloading: settings.unloading,
             self_tests,
+            access: None,
             compiled_walks: CompiledWalks::default(),
             clock,
             process_cpu_before_ns: settings.process_cpu_before_ns,
@@ -295,6 +298,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
     /// Makes samples of everything in the queues, and adapts the pace.
     fn drain(&mut self) {
         self.clock.read(reading(&self.unloading));
+        self.access = self.vm.memory.choose_access();
         let has_unloaded = self.walker.begin_drain(&self.vm);
         self.process.drain_begins();
         // Only a budget needs the CPU time of drains; reading a thread's clock is a system call.

@@ -4,7 +4,7 @@
 //! Approach: ranges registered as permanent (committed code, libjvm's image) are loaded directly; everything
 //! else goes through `process_vm_readv` on ourselves, which reports a bad address instead of faulting, or
 //! through `/proc/self/mem` where a sandbox forbids that call.
-//! Invariant: the only loads in this file are inside registered ranges; this is the crate's only unsafe code.
+//! Invariant: the only loads in this file are inside registered ranges.
 //! Loads are volatile because the VM writes to the same memory at the same time.
 //! Source: `process_vm_readv(2)`; the permission check of a process on itself always passes.
 

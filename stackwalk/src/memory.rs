@@ -50,6 +50,12 @@ pub trait Memory {
         false
     }
 
+    /// Chooses how bytes are read from now on: directly, or in another way for a reason, which is returned; `None` if there is
+    /// only one way. For the thread that reads; to be called again now and then.
+    fn choose_access(&self) -> Option<Result<(), &'static str>> {
+        None
+    }
+
     /// Fills `lines` with the lines that begin at `starts`, one after the other; returns how many were read before the first that
     /// is missing.
     fn read_lines(&self, starts: &[u64], lines: &mut [[u8; LINE]]) -> usize {
@@ -111,6 +117,10 @@ impl<M: Memory + ?Sized> Memory for &M {
 
     fn is_loaded_directly(&self, address: u64, length: usize) -> bool {
         (**self).is_loaded_directly(address, length)
+    }
+
+    fn choose_access(&self) -> Option<Result<(), &'static str>> {
+        (**self).choose_access()
     }
 
     fn read_lines(&self, starts: &[u64], lines: &mut [[u8; LINE]]) -> usize {

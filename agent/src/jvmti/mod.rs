@@ -52,6 +52,7 @@ pub mod jni_calls;
 pub mod loaders;
 pub mod pauses;
 pub mod routines;
+pub mod safe_fetch;
 pub mod stack_trace;
 pub mod symbols;
 pub mod thread_names;

@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -55,6 +56,13 @@ impl Library {
         (!address.is_null()).then_some(address as u64)
     }
 
+    /// Returns the addresses from its first segment to its last.
+    pub fn image(&self) -> Range<u64> {
+        let segments = self.segments();
+        let [first, .., last] = &*segments else { return 0..0 };
+        first.range.start..last.range.end
+    }
+
     /// Returns the library's segments, in ascending order; they stay mapped as long as the handle is open.
     pub fn segments(&self) -> Vec<Segment> {
         let mut search = Search { base: self.base, found: Vec::new() };
@@ -88,7 +96,7 @@ unsafe extern "C" fn count_loads(info: *mut libc::dl_phdr_info, size: usize, loa
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// Its addresses.
-    pub range: std::ops::Range<u64>,
+    pub range: Range<u64>,
     /// Bytes that are read from the file; the rest begins as zeros.
     pub file_bytes: u64,
     /// True if the mapping is writable.

@@ -45,6 +45,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "queue/src/pool.rs",
     "queue/src/thread_queue.rs",
     "stackwalk/src/live_memory.rs",
+    "stackwalk/src/safe_fetch.rs",
     "agent/src/lib.rs",
     "agent/src/perf_event.rs",
     "agent/src/timer.rs",

@@ -30,6 +30,10 @@ const MAX_PLACES: usize = 200;
 const DEEP: u64 = 100;
 /// Stack words that are searched for addresses of code.
 const WORDS: usize = 48;
+/// Addresses that no process can read: in the first page, of the kernel, and outside of the address space.
+const UNMAPPED: [u64; 5] = [16, 4085, 0xffff_ffff_8100_0000, 0x8000_0000_0000_0008, u64::MAX - 15];
+/// Lengths of such reads: one that loads may do, and one that they may not.
+const UNMAPPED_LENGTHS: [usize; 2] = [8, 8192];
 /// Bytes of code shown before and from the pc on.
 const CODE: usize = 24;
 
@@ -40,6 +44,8 @@ pub struct Probe {
     pub stops: bool,
     /// Count copied words of frozen frames.
     pub frozen: bool,
+    /// Read memory that is not mapped.
+    pub unmapped: bool,
     /// Number of walks with changed registers per sample.
     pub shifted_walks: u32,
     /// Time each walk with a full and with an empty cache.
@@ -61,6 +67,8 @@ pub(crate) struct Probing {
     /// Samples of carriers and copied words of frozen frames, by how far the handler came.
     frozen: BTreeMap<u8, (u64, u64)>,
     times: Times,
+    /// Reads of unmapped memory by loads and by system calls; each was refused.
+    refused: [u64; 2],
 }
 
 /// Durations of walks.
@@ -88,6 +96,7 @@ impl Probing {
             early: BTreeMap::new(),
             frozen: BTreeMap::new(),
             times: Times::default(),
+            refused: [0; 2],
         })
     }
 
@@ -99,6 +108,9 @@ impl Probing {
         snapshot: &Snapshot,
         age_ns: u64,
     ) {
+        if self.probe.unmapped {
+            self.read_unmapped(&vm.memory);
+        }
         if self.probe.frozen && snapshot.head.capture.cont_entry != 0 {
             self.count_frozen(snapshot);
         }
@@ -117,6 +129,19 @@ impl Probing {
         }
     }
 
+    /// Reads the first page, the kernel's memory and addresses that the CPU does not have.
+    fn read_unmapped<M: Memory>(&mut self, memory: &M) {
+        for address in UNMAPPED {
+            for length in UNMAPPED_LENGTHS {
+                let mut into = [0; UNMAPPED_LENGTHS[1]];
+                let read = memory.read(address, into.get_mut(..length).unwrap_or_default());
+                assert!(read.is_err(), "{address:x} was read");
+                let by_calls = usize::from(!memory.is_loaded_directly(address, length));
+                self.refused[by_calls] += 1;
+            }
+        }
+    }
+
     fn count_frozen(&mut self, snapshot: &Snapshot) {
         let chunks = (0..).map_while(|index| snapshot.frozen.chunk(index));
         let bytes: u64 = chunks.map(|chunk| chunk.end() - chunk.base()).sum();
@@ -127,6 +152,10 @@ impl Probing {
 
     /// Logs the counts.
     pub(crate) fn report(&self) {
+        if self.probe.unmapped {
+            let [loads, calls] = self.refused;
+            tracing::warn!("unmapped memory: {loads} loads and {calls} system calls were refused");
+        }
         for (extent, (samples, words)) in &self.frozen {
             tracing::warn!("frozen frames: extent {extent}, {samples} samples, {words} words");
         }

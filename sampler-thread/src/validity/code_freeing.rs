@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::validity::variables::Variables;
+use crate::validity::variables::HiddenSymbols;
 
 /// Counters that together count every unloaded class: ordinary and archived ones.
 pub(crate) const CLASS_COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];
@@ -63,19 +63,19 @@ pub struct CodeFreeing {
     counters: Vec<PerfCounter>,
     jdk_major: u32,
     /// Where the VM counts the rounds of its sweeper thread.
-    variables: Arc<Variables>,
+    symbols: Arc<HiddenSymbols>,
 }
 
 impl CodeFreeing {
     /// Finds the counters of an initialised VM.
-    pub fn choose(hotspot: &HotSpot, memory: &impl Memory, variables: Arc<Variables>) -> Self {
+    pub fn choose(hotspot: &HotSpot, memory: &impl Memory, symbols: Arc<HiddenSymbols>) -> Self {
         let jdk_major = hotspot.jdk_major();
         let counters = if jdk_major == 11 || jdk_major >= FIRST_WITHOUT_SWEEPER {
             old_collections(hotspot, memory)
         } else {
             CLASS_COUNTERS.iter().map(|name| hotspot.perf_counter(memory, name)).collect()
         };
-        Self { counters: counters.unwrap_or_default(), jdk_major, variables }
+        Self { counters: counters.unwrap_or_default(), jdk_major, symbols }
     }
 
     /// Returns a number that stays the same while no code is freed in a pause; `None` without counters.
@@ -96,12 +96,12 @@ impl CodeFreeing {
 
     /// Returns where the VM counts sweeps that have begun, and those that have ended.
     fn sweep_counts(&self) -> Option<(u64, u64)> {
-        let located = self.variables.located();
-        let begun = located.sweeps_begun?;
+        let (begun, ended) = self.symbols.sweeps();
+        let begun = begun?;
         match self.jdk_major {
             // The other variable also counts rounds without a sweep. It is not needed: see the head of this file.
             11 => Some((begun, begun)),
-            17..FIRST_WITHOUT_SWEEPER => Some((begun, located.sweeps_ended?)),
+            17..FIRST_WITHOUT_SWEEPER => Some((begun, ended?)),
             _ => None,
         }
     }
@@ -163,7 +163,6 @@ impl CodeMark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validity::variables::Located;
     use stackwalk::StackCopy;
 
     #[test]
@@ -204,9 +203,8 @@ mod tests {
 
     /// Counts of sweeps at 0x1000 and 0x1008.
     fn swept(jdk_major: u32) -> CodeFreeing {
-        let located =
-            Located { sweeps_begun: Some(0x1000), sweeps_ended: Some(0x1008), ..Located::default() };
-        CodeFreeing { jdk_major, variables: Arc::new(Variables::at(located)), ..CodeFreeing::default() }
+        let symbols = Arc::new(HiddenSymbols::with_sweeps_at(0x1000, 0x1008));
+        CodeFreeing { jdk_major, symbols, ..CodeFreeing::default() }
     }
 
     #[test]

@@ -239,7 +239,7 @@ mod tests {
     fn progress_without_a_redefinition_replaces_nothing() {
         let count = [0_u8; 8];
         let memory = StackCopy::new(0x1000, &count);
-        let (unloading, mut lifetime) = lifetime_of(Redefinition::counted_at(0x1000));
+        let (unloading, mut lifetime) = lifetime_of(Redefinition::counted_at(0x1000, 8));
         let before = Observation { ticks: now(), mark: Some(1), progress: None };
         lifetime.apply(before, &memory);
         // Observed in a pause before the variable was known, applied after.

@@ -9,19 +9,19 @@
 //! generation; both are counted before anything is freed or, at the latest, before the safepoint ends. Where these
 //! counters do not exist or the collector frees at other safepoints, every safepoint counts.
 //! They count only once the VM has redefined a class, which it notes in a variable that is found through the symbol table
-//! of its library (`crate::validity::variables`) when both counters grew for the first time, or after a while.
+//! of its library. Finding it takes 2 ms, so it is done when both counters grew for the first time, or after a while.
 //! Invariant: if that variable is not found, any class may have been redefined at any safepoint.
 //! Sources: `classfile/classLoaderData.cpp` (`free_deallocate_list` and its callers), `oops/instanceKlass.cpp`
 //! (`purge_previous_version_list`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
 //! `services/{classLoadingService,runtimeService}.cpp`, JDK 11 to 25.
 
 use std::ops::RangeInclusive;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
 use crate::validity::code_freeing::{old_collections, sum};
-use crate::validity::variables::Variables;
+use crate::validity::variables::{HiddenSymbols, Variable};
 
 /// Counters of loaded classes, of loaded archived classes, and of safepoints, each counted when it begins.
 const COUNTERS: [&str; 3] = ["java.cls.loadedClasses", "java.cls.sharedLoadedClasses", "sun.rt.safepoints"];
@@ -55,18 +55,10 @@ impl Progress {
     }
 }
 
-/// Where the VM counts redefinitions.
-#[derive(Debug, Clone, Copy)]
-enum Counter {
-    At { address: u64, bytes: u64 },
-    NotFound,
-}
-
 /// The VM's count of redefinitions and its other counters.
 #[derive(Debug, Default)]
 pub struct Redefinition {
-    variables: Arc<Variables>,
-    counter: OnceLock<Counter>,
+    symbols: Arc<HiddenSymbols>,
     counters: Option<[PerfCounter; 3]>,
     /// Counters of collections that free methods; `None` if other safepoints free them as well.
     collections: Option<Vec<PerfCounter>>,
@@ -75,40 +67,30 @@ pub struct Redefinition {
 
 impl Redefinition {
     /// Finds the counters of an initialised VM.
-    pub fn choose(hotspot: &HotSpot, memory: &impl Memory, variables: Arc<Variables>) -> Self {
+    pub fn choose(hotspot: &HotSpot, memory: &impl Memory, symbols: Arc<HiddenSymbols>) -> Self {
         let [loaded, shared, safepoints] = COUNTERS.map(|name| hotspot.perf_counter(memory, name));
         let counters = loaded.zip(shared).zip(safepoints);
         let counters = counters.map(|((loaded, shared), safepoints)| [loaded, shared, safepoints]);
         let jdk_major = hotspot.jdk_major();
         let is_in_pause = jdk_major == ONLY_COLLECTIONS_FREE || REDEFINITIONS_FREE.contains(&jdk_major);
         let collections = old_collections(hotspot, memory).filter(|_| is_in_pause);
-        Self { variables, counter: OnceLock::new(), counters, collections, jdk_major }
+        Self { symbols, counters, collections, jdk_major }
     }
 
     /// Finds the count of redefinitions; takes milliseconds at the first call, so only the sampler thread calls it.
     pub fn prepare(&self) {
-        self.counter.get_or_init(|| {
-            let located = self.variables.locate();
-            let at = |address: Option<u64>, bytes| address.map(|address| Counter::At { address, bytes });
-            let found = at(located.redefinition_count, 8).or(at(located.has_redefined_a_class, 1));
-            found.unwrap_or_else(|| {
-                tracing::info!(
-                    "the VM's count of redefined classes was not found; any class may have been redefined"
-                );
-                Counter::NotFound
-            })
-        });
+        self.symbols.prepare();
     }
 
-    /// A count of redefinitions of 8 bytes at `address`.
+    /// A count of redefinitions of this size at `address`.
     #[cfg(test)]
-    pub(crate) fn counted_at(address: u64) -> Self {
-        Self { counter: OnceLock::from(Counter::At { address, bytes: 8 }), ..Self::default() }
+    pub(crate) fn counted_at(address: u64, bytes: u64) -> Self {
+        Self { symbols: Arc::new(HiddenSymbols::counted_at(address, bytes)), ..Self::default() }
     }
 
     /// Returns whether [`Redefinition::prepare`] was called.
     pub fn is_prepared(&self) -> bool {
-        self.counter.get().is_some()
+        self.symbols.is_prepared()
     }
 
     /// Returns whether a class may have been redefined; true before [`Redefinition::prepare`].
@@ -117,10 +99,10 @@ impl Redefinition {
     }
 
     fn count(&self, memory: &impl Memory) -> u64 {
-        match self.counter.get() {
-            Some(&Counter::At { address, bytes: 8 }) => memory.read_u64(address).unwrap_or(1),
-            Some(&Counter::At { address, .. }) => memory.read_u8(address).unwrap_or(1).into(),
-            Some(Counter::NotFound) | None => 1,
+        match self.symbols.redefinitions() {
+            Some(Variable { address, bytes: 8 }) => memory.read_u64(address).unwrap_or(1),
+            Some(Variable { address, .. }) => memory.read_u8(address).unwrap_or(1).into(),
+            None => 1,
         }
     }
 
@@ -151,10 +133,9 @@ impl Redefinition {
     /// methods without counting a cause.
     fn causes(&self, memory: &impl Memory, count: u64) -> Option<u64> {
         let collections = sum(self.collections.as_ref()?, memory)?;
-        match self.counter.get()? {
-            Counter::At { bytes: 8, .. } => Some(collections.wrapping_add(count)),
-            Counter::At { .. } => Some(collections).filter(|_| self.jdk_major == ONLY_COLLECTIONS_FREE),
-            Counter::NotFound => None,
+        match self.symbols.redefinitions()? {
+            Variable { bytes: 8, .. } => Some(collections.wrapping_add(count)),
+            Variable { .. } => Some(collections).filter(|_| self.jdk_major == ONLY_COLLECTIONS_FREE),
         }
     }
 }
@@ -166,8 +147,7 @@ mod tests {
 
     #[test]
     fn nothing_counts_before_the_first_redefinition() {
-        let redefinition = Redefinition::default();
-        assert!(redefinition.counter.set(Counter::At { address: 0x1000, bytes: 8 }).is_ok());
+        let redefinition = Redefinition::counted_at(0x1000, 8);
         let at = |count: u64| {
             let bytes = count.to_le_bytes();
             redefinition.progress(&StackCopy::new(0x1000, &bytes), 0)
@@ -189,25 +169,18 @@ mod tests {
 
     #[test]
     fn causes_count_where_all_are_known() {
-        let causes = |counter, jdk_major| {
-            let collections = Some(Vec::new());
-            let counter = OnceLock::from(counter);
-            let redefinition = Redefinition { counter, collections, jdk_major, ..Redefinition::default() };
+        let causes = |counted: Redefinition, jdk_major| {
+            let redefinition = Redefinition { collections: Some(Vec::new()), jdk_major, ..counted };
             redefinition.causes(&StackCopy::new(0, &[]), 3)
         };
-        assert_eq!(
-            causes(Counter::At { address: 0x1000, bytes: 8 }, 17),
-            Some(3),
-            "redefinitions free methods"
-        );
-        assert_eq!(causes(Counter::At { address: 0x1000, bytes: 1 }, 11), Some(0), "they free none");
-        assert_eq!(causes(Counter::At { address: 0x1000, bytes: 1 }, 17), None, "they are not counted");
-        assert_eq!(causes(Counter::NotFound, 17), None);
-        assert_eq!(
-            Redefinition::default().causes(&StackCopy::new(0, &[]), 3),
-            None,
-            "before it is looked for"
-        );
+        let counted = |bytes| Redefinition::counted_at(0x1000, bytes);
+        assert_eq!(causes(counted(8), 17), Some(3), "redefinitions free methods");
+        assert_eq!(causes(counted(1), 11), Some(0), "they free none");
+        assert_eq!(causes(counted(1), 17), None, "they are not counted");
+        let unknown = Redefinition::default();
+        assert_eq!(unknown.causes(&StackCopy::new(0, &[]), 3), None, "before it is looked for");
+        unknown.prepare();
+        assert_eq!(causes(unknown, 17), None);
     }
 
     #[test]

@@ -52,6 +52,15 @@ fn result(capability: &str, outcome: SelfTestOutcome, detail: String) -> SelfTes
     SelfTest { capability: capability.to_owned(), outcome: outcome.into(), detail }
 }
 
+/// Returns the result for reads of the VM's memory by loads; `access` is why it is read by system calls.
+pub(crate) fn of_access(access: Result<(), &'static str>) -> SelfTest {
+    const CAPABILITY: &str = "reads by loads";
+    match access {
+        Ok(()) => passed(CAPABILITY, "by the VM's SafeFetchN".to_owned()),
+        Err(why) => not_tried(CAPABILITY, format!("{why}; memory is read by system calls")),
+    }
+}
+
 /// Describes the failures among results.
 pub fn failures(results: &[SelfTest]) -> String {
     let failures = results.iter().filter(|test| has_failed(test));

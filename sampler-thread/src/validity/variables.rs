@@ -1,10 +1,11 @@
-//! Finds variables of the VM's library through the symbol table of its file.
+//! Finds what the VM does not export through the symbol table of its library's file.
 //!
-//! Problem: some state of the VM is in variables that it does not export.
-//! Approach: the table is read in chunks. Only names of variables of the right size are read, in file order: libjvm has
-//! 4,000 variables, and reading their names one by one takes 3 ms.
-//! All variables are found at once, when the first of them is needed.
-//! Invariant: a variable whose name or size differs is not found.
+//! Problem: the VM's count of redefined classes is in a variable that it does not export, and its fault-tolerant load is a
+//! function that it does not export.
+//! Approach: the table is read in chunks, once for all. Only names of symbols of the right kind and size are read, in file
+//! order: libjvm has 4,000 variables, and reading their names one by one takes 3 ms.
+//! Invariant: an address is one of the library in memory only if the file is still the one that was loaded; whoever uses it
+//! checks what is there.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -20,70 +21,142 @@ use crate::walk::native::symbols::{Header, each_symbol};
 /// Longest name compared, in bytes.
 const MAX_NAME: usize = 64;
 
-/// Names and bytes of the variables.
-const VARIABLES: [(&str, u64); 4] = [
-    ("_ZN11JvmtiExport19_redefinition_countE", 8),
-    ("_ZN11JvmtiExport22_has_redefined_a_classE", 1),
-    ("_ZN14NMethodSweeper11_traversalsE", 8),
-    ("_ZN14NMethodSweeper28_total_nof_code_cache_sweepsE", 8),
+/// The kind and the size of a symbol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A variable of this many bytes.
+    Variable(u64),
+    /// A place in assembler code, which has no size.
+    Label,
+}
+
+/// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25), `JvmtiExport::_has_redefined_a_class` (11),
+/// `NMethodSweeper::_traversals` and `NMethodSweeper::_total_nof_code_cache_sweeps` (up to JDK 19), and the fault-tolerant load
+/// with the place where it faults (missing in 17.0.2 and before, where it is generated code).
+const WANTED: [(&str, Kind); 6] = [
+    ("_ZN11JvmtiExport19_redefinition_countE", Kind::Variable(8)),
+    ("_ZN11JvmtiExport22_has_redefined_a_classE", Kind::Variable(1)),
+    ("_ZN14NMethodSweeper11_traversalsE", Kind::Variable(8)),
+    ("_ZN14NMethodSweeper28_total_nof_code_cache_sweepsE", Kind::Variable(8)),
+    ("SafeFetchN_impl", Kind::Label),
+    ("_SafeFetchN_fault", Kind::Label),
 ];
 
-/// Addresses of variables; `None` for one that the library does not have or does not name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Located {
-    /// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25), of 8 bytes.
-    pub redefinition_count: Option<u64>,
-    /// `JvmtiExport::_has_redefined_a_class` (JDK 11), of one byte.
-    pub has_redefined_a_class: Option<u64>,
-    /// `NMethodSweeper::_traversals` (up to JDK 19), of 8 bytes: sweeps of the code cache that have begun.
-    pub sweeps_begun: Option<u64>,
-    /// `NMethodSweeper::_total_nof_code_cache_sweeps` (up to JDK 19), of 8 bytes: those that have ended.
-    pub sweeps_ended: Option<u64>,
+/// A variable in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable {
+    /// Its address.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
 }
 
-/// Variables of the VM's library.
+/// What was found.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    redefinitions: Option<Variable>,
+    /// Sweeps of the code cache that have begun, and those that have ended; each has 8 bytes.
+    sweeps: (Option<u64>, Option<u64>),
+    safe_fetch: Option<u64>,
+}
+
+/// The symbols of the VM's library that it does not export.
 #[derive(Debug, Default)]
-pub struct Variables {
-    /// File of the library, and its load bias.
+pub struct HiddenSymbols {
+    /// File of the VM's library, and its load bias.
     library: Option<(PathBuf, u64)>,
-    located: OnceLock<Located>,
+    found: OnceLock<Found>,
 }
 
-impl Variables {
-    /// The variables of the library with this file and load bias.
-    pub fn of(library: (PathBuf, u64)) -> Self {
-        Self { library: Some(library), located: OnceLock::new() }
+impl HiddenSymbols {
+    /// The symbols of the library with this file and load bias.
+    pub fn new(library: (PathBuf, u64)) -> Self {
+        Self { library: Some(library), found: OnceLock::new() }
     }
 
-    /// Locates the variables; takes milliseconds at the first call, so only the sampler thread calls it.
-    pub(crate) fn locate(&self) -> Located {
-        *self.located.get_or_init(|| {
-            let found = self.library.as_ref().and_then(|(path, bias)| {
-                let found = find(path, &VARIABLES)?;
-                Some(found.map(|address| address.map(|address| address.wrapping_add(*bias))))
-            });
-            let [redefinition_count, has_redefined_a_class, sweeps_begun, sweeps_ended] =
-                found.unwrap_or_default();
-            let located = Located { redefinition_count, has_redefined_a_class, sweeps_begun, sweeps_ended };
-            tracing::debug!("variables of the VM's library: {located:x?}");
-            located
-        })
-    }
-
-    /// Returns where the variables are; nothing is known before [`Self::locate`].
-    pub(crate) fn located(&self) -> Located {
-        self.located.get().copied().unwrap_or_default()
-    }
-
-    /// Variables that are already located.
+    /// A count of redefinitions of this size at `address`.
     #[cfg(test)]
-    pub(crate) fn at(located: Located) -> Self {
-        Self { library: None, located: OnceLock::from(located) }
+    pub(crate) fn counted_at(address: u64, bytes: u64) -> Self {
+        let redefinitions = Some(Variable { address, bytes });
+        Self { library: None, found: OnceLock::from(Found { redefinitions, ..Found::default() }) }
+    }
+
+    /// Counts of sweeps at these addresses.
+    #[cfg(test)]
+    pub(crate) fn with_sweeps_at(begun: u64, ended: u64) -> Self {
+        let sweeps = (Some(begun), Some(ended));
+        Self { library: None, found: OnceLock::from(Found { sweeps, ..Found::default() }) }
+    }
+
+    /// Looks for them; takes milliseconds at the first call, so only the sampler thread calls it.
+    pub fn prepare(&self) {
+        self.found.get_or_init(|| {
+            let found = self.library.as_ref().map(|(path, bias)| {
+                let places = find(path, WANTED).map(|place| Some(place?.wrapping_add(*bias)));
+                let [count, flag, begun, ended, safe_fetch, fault] = places;
+                let variable = |bytes| move |address| Variable { address, bytes };
+                // It faults where the handler looks for the fault: at its first instruction.
+                let safe_fetch = safe_fetch.filter(|_| safe_fetch == fault);
+                let redefinitions = count.map(variable(8)).or(flag.map(variable(1)));
+                Found { redefinitions, sweeps: (begun, ended), safe_fetch }
+            });
+            let found = found.unwrap_or_default();
+            if found.redefinitions.is_none() {
+                tracing::info!(
+                    "the VM's count of redefined classes was not found; any class may have been redefined"
+                );
+            }
+            found
+        });
+    }
+
+    /// Returns whether [`HiddenSymbols::prepare`] was called.
+    pub fn is_prepared(&self) -> bool {
+        self.found.get().is_some()
+    }
+
+    /// Returns where the VM counts redefinitions; `None` if that was not found, or not looked for.
+    pub fn redefinitions(&self) -> Option<Variable> {
+        self.found.get()?.redefinitions
+    }
+
+    /// Returns where the VM counts sweeps of the code cache that have begun, and those that have ended; `None` as above.
+    pub fn sweeps(&self) -> (Option<u64>, Option<u64>) {
+        self.found.get().map_or((None, None), |found| found.sweeps)
+    }
+
+    /// Returns the address of the VM's fault-tolerant load; `None` if it was not found, or not looked for.
+    pub fn safe_fetch(&self) -> Option<u64> {
+        self.found.get()?.safe_fetch
     }
 }
 
-/// Returns the addresses as linked of the variables with these names and sizes in the file at `path`.
-fn find<const N: usize>(path: &Path, variables: &[(&str, u64); N]) -> Option<[Option<u64>; N]> {
+/// Returns the addresses, as linked, of these symbols in the file at `path`.
+fn find<const N: usize>(path: &Path, wanted: [(&str, Kind); N]) -> [Option<u64>; N] {
+    let mut found = [None; N];
+    let Some((file, candidates)) = candidates(path, &wanted.map(|(_, kind)| kind)) else { return found };
+    let mut names = NameReader { file: &file, at: 0, buffer: Vec::new() };
+    for Candidate { name, address, kind } in candidates {
+        let name = names.get(name).unwrap_or_default();
+        let place = wanted.iter().position(|(text, of)| *of == kind && text.as_bytes() == name);
+        if let Some(place) = place.and_then(|place| found.get_mut(place)) {
+            *place = place.or(Some(address));
+        }
+    }
+    found
+}
+
+/// A symbol of a wanted kind.
+struct Candidate {
+    /// Position of its name in the file.
+    name: u64,
+    /// As linked.
+    address: u64,
+    kind: Kind,
+}
+
+/// Returns the file and its symbols of these kinds, in the order of their names in the file.
+fn candidates(path: &Path, kinds: &[Kind]) -> Option<(File, Vec<Candidate>)> {
     let file = File::open(path).ok()?;
     let data = Blocks::open(path).ok()?;
     let header = Header::parse(&data).ok()?;
@@ -94,35 +167,19 @@ fn find<const N: usize>(path: &Path, variables: &[(&str, u64); N]) -> Option<[Op
     let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
     let mut candidates: Vec<Candidate> = Vec::new();
     each_symbol(table.sh_offset(endian), table.sh_size(endian), &read, |symbol| {
-        let bytes = symbol.st_size(endian);
-        let is_variable = symbol.st_type() == elf::STT_OBJECT && !symbol.is_undefined(endian);
-        if is_variable && variables.iter().any(|(_, size)| *size == bytes) {
+        let kind = match (symbol.st_type(), symbol.st_size(endian)) {
+            (elf::STT_OBJECT, bytes) => Kind::Variable(bytes),
+            (elf::STT_FUNC | elf::STT_NOTYPE, 0) => Kind::Label,
+            _ => return,
+        };
+        if kinds.contains(&kind) && !symbol.is_undefined(endian) {
             let name = strings.saturating_add(symbol.st_name(endian).into());
-            candidates.push(Candidate { name, address: symbol.st_value(endian), bytes });
+            candidates.push(Candidate { name, address: symbol.st_value(endian), kind });
         }
     })
     .ok()?;
     candidates.sort_unstable_by_key(|candidate| candidate.name);
-    let mut names = NameReader { file: &file, at: 0, buffer: Vec::new() };
-    let mut found = [None; N];
-    for candidate in &candidates {
-        let name = names.get(candidate.name);
-        for ((text, size), address) in variables.iter().zip(&mut found) {
-            if *size == candidate.bytes && name == Some(text.as_bytes()) {
-                *address = Some(candidate.address);
-            }
-        }
-    }
-    Some(found)
-}
-
-/// A variable of the right size.
-struct Candidate {
-    /// Position of its name in the file.
-    name: u64,
-    /// As linked.
-    address: u64,
-    bytes: u64,
+    Some((file, candidates))
 }
 
 /// Bytes of names read at once.
@@ -171,21 +228,31 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_of_this_program() {
+    fn symbols_of_this_program() {
         let program = std::env::current_exe().expect("a program");
-        // Part of every Rust program that unwinds.
-        let name = "DW.ref.rust_eh_personality";
-        let found = find(&program, &[(name, 4), ("no_such_variable", 8), (name, 8)]);
-        let Some([None, None, Some(address)]) = found else { panic!("{found:?}") };
-        assert_ne!(address, 0);
-        assert_eq!(find(Path::new("/nonexistent"), &[(name, 8)]), None);
+        // Part of every Rust program that unwinds, and of every program.
+        let personality = ("DW.ref.rust_eh_personality", Kind::Variable(8));
+        let [first, missing, start, other_size] = find(
+            &program,
+            [
+                personality,
+                ("no_such_variable", Kind::Variable(8)),
+                ("_init", Kind::Label),
+                ("DW.ref.rust_eh_personality", Kind::Variable(4)),
+            ],
+        );
+        assert!(first.is_some_and(|address| address != 0) && start.is_some_and(|address| address != 0));
+        assert_eq!((missing, other_size), (None, None));
+        assert_eq!(find(Path::new("/nonexistent"), [personality]), [None]);
     }
 
     #[test]
-    fn nothing_is_known_before_variables_are_located() {
-        let program = std::env::current_exe().expect("a program");
-        let variables = Variables::of((program, 0));
-        assert_eq!(variables.located(), Located::default());
-        assert_eq!(variables.locate(), Located::default(), "a program without a VM");
+    fn nothing_is_known_before_it_was_looked_for() {
+        let symbols = HiddenSymbols::new((std::env::current_exe().expect("a program"), 0));
+        assert!(!symbols.is_prepared());
+        symbols.prepare();
+        assert!(symbols.is_prepared());
+        let found = (symbols.redefinitions(), symbols.sweeps(), symbols.safe_fetch());
+        assert_eq!(found, (None, (None, None), None), "a program without a VM");
     }
 }

@@ -11,6 +11,7 @@ use crate::account::clock;
 use crate::giving_way::GivingWay;
 use crate::process::{Gap, Process};
 use crate::send::statistics::histogram_message;
+use crate::validity::self_test;
 
 /// CPU time of a thread without an expiration from which on a reason is looked for: fifty ticks of a usual kernel.
 const SILENT_NS: u64 = 200_000_000;
@@ -142,8 +143,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }));
         statistics.waiting = Some(self.waiting.message());
         statistics.unloading = Some(self.stats.unloading(&self.unloading));
-        statistics.self_tests =
-            self.self_tests.iter().cloned().chain(self.compiled_walks.results()).collect();
+        let self_tests = self.self_tests.iter().cloned().chain(self.compiled_walks.results());
+        statistics.self_tests = self_tests.chain(self.access.map(self_test::of_access)).collect();
         statistics.timers = Some(v1::TimerStatistics {
             threads: timers.threads,
             with_timer: timers.with_timer,

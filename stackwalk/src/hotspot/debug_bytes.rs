@@ -1,7 +1,7 @@
 //! The bytes of an nmethod's debug information: read in blocks, or from a copy of all of it.
 //!
-//! Problem: from JDK 23 on debug information lies outside the code cache, where each read is a system call. Up to JDK 22 it lies
-//! in the blob, where reads are loads.
+//! Problem: from JDK 23 on debug information lies outside the code cache, where each read may be a system call. Up to JDK 22 it
+//! lies in the blob, where reads are loads.
 //! Approach: one decoder over [`DebugBytes`]; blocks are large where a read is expensive and small where it is cheap.
 //! Invariant: no byte outside the bounds of its part is returned.
 
@@ -64,6 +64,7 @@ pub(crate) struct Windowed<'a, M: ?Sized> {
     memory: &'a M,
     windows: &'a mut Windows,
     debug: &'a DebugInfo,
+    is_loaded: bool,
 }
 
 impl<'a, M: Memory + ?Sized> Windowed<'a, M> {
@@ -72,7 +73,7 @@ impl<'a, M: Memory + ?Sized> Windowed<'a, M> {
         windows.pcs.clear();
         windows.scopes.clear();
         windows.metadata.clear();
-        Self { memory, windows, debug }
+        Self { memory, windows, debug, is_loaded: debug.is_loaded(memory) }
     }
 
     fn region(&self, part: Part) -> (u64, u64) {
@@ -93,7 +94,7 @@ impl<M: Memory + ?Sized> DebugBytes for Windowed<'_, M> {
     fn get(&mut self, part: Part, offset: u64, length: usize) -> Result<&[u8], Unreadable> {
         let region = self.region(part);
         let at = region.0.wrapping_add(offset);
-        let (lead, most) = if self.debug.is_in_blob { (0, LOADED_BLOCK) } else { (u64::MAX, usize::MAX) };
+        let (lead, most) = if self.is_loaded { (0, LOADED_BLOCK) } else { (u64::MAX, usize::MAX) };
         let Self { memory, windows, .. } = self;
         match part {
             Part::Pcs => windows.pcs.get(*memory, at, length, region, (0, most)),
@@ -109,7 +110,7 @@ impl<M: Memory + ?Sized> DebugBytes for Windowed<'_, M> {
     }
 
     fn entries_at_once(&self) -> u64 {
-        if self.debug.is_in_blob { 4 } else { 64 }
+        if self.is_loaded { 4 } else { 64 }
     }
 }
 

@@ -55,6 +55,13 @@ pub(crate) struct DebugInfo {
     pub(crate) is_in_blob: bool,
 }
 
+impl DebugInfo {
+    /// Returns whether it is read by loads.
+    pub(crate) fn is_loaded<M: Memory + ?Sized>(&self, memory: &M) -> bool {
+        self.is_in_blob || memory.is_loaded_directly(self.pcs.0, 1)
+    }
+}
+
 /// Address a [`CodePlace`] means.
 fn place<M: Memory + ?Sized>(memory: &M, blob: &CodeBlob, place: CodePlace) -> Result<u64, Unreadable> {
     let field_at = |offset: u32| at(blob.address, offset);

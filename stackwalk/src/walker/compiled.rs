@@ -133,11 +133,15 @@ impl<M: Memory> Walk<'_, M> {
         if self.cache.copy(number).is_none() {
             let debug = hotspot.layout.nmethod.debug_info(self.memory, blob)?;
             let debug = debug.ok_or(Stop::UnknownCode(cursor.pc))?;
-            if debug.is_in_blob || !self.copy_debug_info(blob, (number, identity), &debug) {
+            if debug.is_loaded(self.memory) || !self.copy_debug_info(blob, (number, identity), &debug) {
                 let mut bytes = Windowed::new(self.memory, &mut self.cache.windows, &debug);
                 let code = &self.cache.code;
                 let vm = (hotspot, self.memory, code);
                 let count = scopes_at(vm, &mut bytes, cursor, blob, (scopes, &mut ranges));
+                // An nmethod that is freed loses its blocks before its identity.
+                if hotspot.layout.nmethod.debug_info(self.memory, blob)? != Some(debug) {
+                    return Err(Stop::UnknownCode(cursor.pc));
+                }
                 self.cache.set_has_ranges(number, ranges.known);
                 return count;
             }
