@@ -138,6 +138,15 @@ impl LiveMemory {
         self.read_checked(address, &mut bytes).is_ok() && u64::from_ne_bytes(bytes) == known
     }
 
+    /// Returns whether the range of the last load has all these bytes.
+    pub(crate) fn is_in_last_range(&self, address: u64, length: usize) -> bool {
+        let range = self.ranges.get(self.last.load(Ordering::Relaxed));
+        let end = address.checked_add(length as u64);
+        range.zip(end).is_some_and(|(range, end)| {
+            address >= range.start.load(Ordering::Acquire) && end <= range.end.load(Ordering::Acquire)
+        })
+    }
+
     fn is_permanent(&self, address: u64, length: u64) -> bool {
         let Some(end) = address.checked_add(length) else {
             return false;
