@@ -67,7 +67,7 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     namer: StackNamer,
     unloading: Arc<Unloading>,
     self_tests: Vec<SelfTest>,
-    /// Whether the VM's memory is read directly, or why not; `None` if there is only one way.
+    /// `Ok` if the VM's memory is read by loads, else the reason for system calls; `None` if it can only be read in one way.
     access: Option<Result<(), &'static str>>,
     compiled_walks: CompiledWalks,
     clock: TickClock,

@@ -1,4 +1,4 @@
-//! What compiler threads compile.
+//! Finds the method that a compiler thread was compiling at the time of a sample.
 //!
 //! Problem: a task has its method only while it is compiled, mostly for some milliseconds; then it is used for another method.
 //! A sample waits for longer, and its copy has the address of the task at most.
@@ -29,7 +29,7 @@ struct Compiler {
     looks: Vec<Look>,
 }
 
-/// What a thread compiled at a moment.
+/// A reading of a thread's task.
 #[derive(Clone, Copy)]
 struct Look {
     /// Time stamps before and after it.

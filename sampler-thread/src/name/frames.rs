@@ -84,7 +84,7 @@ pub struct FrameNames {
     functions: Map<u64, (u64, u64)>,
     /// The list of libraries that `native` was made with.
     libraries: u64,
-    /// What compiler threads compile.
+    /// Methods that compiler threads compile.
     pub(crate) compilers: Compilers,
 }
 

@@ -89,7 +89,7 @@ impl CodeFreeing {
     /// Reads the counts of sweeps; `None` if the VM has no sweeper, or its counts are not known.
     pub(crate) fn sweeps(&self, memory: &impl Memory) -> Option<Sweeps> {
         let (begun, ended) = self.sweep_counts()?;
-        // What cannot be read proves nothing.
+        // With counts that cannot be read, no sample's code counts as kept.
         let begun = memory.read_u64(begun).unwrap_or(u64::MAX);
         Some(Sweeps { begun, ended: memory.read_u64(ended).unwrap_or(0) })
     }

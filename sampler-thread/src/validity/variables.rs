@@ -51,7 +51,7 @@ pub struct Variable {
     pub bytes: u64,
 }
 
-/// What was found.
+/// Addresses in memory of the symbols in [`WANTED`]; `None` for one that is missing.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
     redefinitions: Option<Variable>,

@@ -115,7 +115,7 @@ impl HotSpot {
 }
 
 impl HotSpot {
-    /// What the `CompilerThread` at `thread` compiles at present.
+    /// The compilation that the `CompilerThread` at `thread` works on at present.
     ///
     /// If it is the same compilation at two moments, it was so between them, and the method of the first moment is the one it
     /// compiled. A single look may find the number of one compilation and the method of the next, because tasks are reused.
@@ -153,7 +153,7 @@ impl HotSpot {
     }
 }
 
-/// What a thread compiles.
+/// A compilation that a thread works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompileTask {
     /// Number of the compilation, which is never used twice.
