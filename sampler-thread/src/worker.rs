@@ -306,6 +306,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
         if has_unloaded {
             self.pace.shorten(start);
         }
+        if self.walker.take_redefined(&self.vm) {
+            self.pace.watch(start);
+        }
         let before = self.stats.requests;
         self.look_at_compilers();
         self.sample_waiting();

@@ -5,8 +5,8 @@
 //! faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
 //! Approach: three longest periods, by what waiting has cost lately.
 //! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
-//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded classes, a stack was walked too late or a walk failed; always, if the VM
-//!   cannot tell.
+//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late or a walk failed;
+//!   always, if the VM cannot tell.
 //! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not walked.
 //!
 //! A drain measures how full the fullest queue was. From three quarters on the period is halved, down to 2 ms; below a half it
@@ -128,7 +128,8 @@ impl Pace {
         self.watch(now);
     }
 
-    /// Lets samples wait less for a while, after a walk that failed: a later walk finds more that has changed.
+    /// Lets samples wait less for a while, after a walk that failed or a redefinition of classes, whose code is freed soon: a
+    /// later walk finds more that has changed.
     pub fn watch(&mut self, now: Instant) {
         self.watchful_until = Some(now + CALM);
     }

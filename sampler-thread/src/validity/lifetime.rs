@@ -38,6 +38,8 @@ pub struct Lifetime {
     code: CodeMark,
     /// Progress of the VM when methods may last have been replaced; `None` before the first redefinition.
     progress: Option<Progress>,
+    /// The VM's count of redefinitions at the last call of [`Lifetime::take_redefined`].
+    redefinitions: u64,
     /// `ClassLoaderData` of loaders that are known to be permanent.
     permanent: Vec<u64>,
     /// What became uncertain since the last [`Lifetime::take_change`].
@@ -54,6 +56,7 @@ impl Lifetime {
             until: 0,
             code: CodeMark::default(),
             progress: None,
+            redefinitions: 0,
             permanent: Vec::new(),
             change: Change::None,
         }
@@ -84,6 +87,13 @@ impl Lifetime {
     /// Returns what became uncertain since the last call.
     pub(crate) fn take_change(&mut self) -> Change {
         std::mem::take(&mut self.change)
+    }
+
+    /// Returns whether classes were redefined since the last call; false while that is not known.
+    pub(crate) fn take_redefined(&mut self, memory: &impl Memory) -> bool {
+        let known = self.unloading.redefinition().known_count(memory);
+        let now = known.unwrap_or(self.redefinitions);
+        std::mem::replace(&mut self.redefinitions, now) != now
     }
 
     fn apply(&mut self, Observation { ticks, mark, progress }: Observation, memory: &impl Memory) -> Change {
@@ -251,6 +261,18 @@ mod tests {
         let count = [1_u8, 0, 0, 0, 0, 0, 0, 0];
         let memory = StackCopy::new(0x1000, &count);
         assert_eq!(lifetime.apply(unloading.observe(&memory), &memory), Change::Replaced);
+    }
+
+    #[test]
+    fn redefinitions_are_told_once() {
+        let told = |lifetime: &mut Lifetime, count: u8| {
+            let count = [count, 0, 0, 0, 0, 0, 0, 0];
+            lifetime.take_redefined(&StackCopy::new(0x1000, &count))
+        };
+        let (_, mut lifetime) = lifetime_of(Redefinition::counted_at(0x1000, 8));
+        assert_eq!([0, 2, 2, 3].map(|count| told(&mut lifetime, count)), [false, true, false, true]);
+        let (_, mut unknown) = lifetime_of(Redefinition::default());
+        assert!(!told(&mut unknown, 2));
     }
 
     #[test]

@@ -99,11 +99,14 @@ impl Redefinition {
     }
 
     fn count(&self, memory: &impl Memory) -> u64 {
-        match self.symbols.redefinitions() {
-            Some(Variable { address, bytes: 8 }) => memory.read_u64(address).unwrap_or(1),
-            Some(Variable { address, .. }) => memory.read_u8(address).unwrap_or(1).into(),
-            None => 1,
-        }
+        self.known_count(memory).unwrap_or(1)
+    }
+
+    /// Returns the VM's count of redefinitions, on JDK 11 whether there was one; `None` before [`Redefinition::prepare`] and
+    /// if the count was not found.
+    pub fn known_count(&self, memory: &impl Memory) -> Option<u64> {
+        let Variable { address, bytes } = self.symbols.redefinitions()?;
+        if bytes == 8 { memory.read_u64(address).ok() } else { memory.read_u8(address).ok().map(u64::from) }
     }
 
     /// Returns the progress of the VM; `None` while no class was redefined.

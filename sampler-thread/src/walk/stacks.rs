@@ -111,6 +111,11 @@ impl StackWalker {
         self.lifetime.begin_drain(&vm.memory)
     }
 
+    /// Returns whether classes were redefined since the last call.
+    pub fn take_redefined<M: Memory>(&mut self, vm: &Vm<M>) -> bool {
+        self.lifetime.take_redefined(&vm.memory)
+    }
+
     /// Drops the frames of all stacks walked before.
     pub fn begin_group(&mut self) {
         self.frames.clear();
