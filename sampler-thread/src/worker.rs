@@ -35,8 +35,9 @@ use crate::send::batch::Batch;
 use crate::send::sink::Destinations;
 use crate::send::statistics::{Extent, Schedule, Stats};
 use crate::traces::Traces;
+use crate::validity::pause_wait::MARKER;
 use crate::validity::self_test::{CompiledWalks, SelfTest};
-use crate::validity::unloading::{MARKER, Unloading};
+use crate::validity::unloading::Unloading;
 use crate::walk::stacks::StackWalker;
 use crate::walk::vm::Vm;
 
@@ -246,7 +247,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
                     let marker = threads
                         .iter()
                         .find(|thread| thread.kind == ThreadKind::Gc && *thread.name == *MARKER);
-                    self.unloading.set_marker(marker.map_or(0, |marker| marker.tid));
+                    self.unloading.wait().set_marker(marker.map_or(0, |marker| marker.tid));
                     self.pace.set_may_wait(self.unloading.is_all_proven());
                 }
                 next_discover = now + DISCOVER_PERIOD;
@@ -327,7 +328,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.watch(start);
         }
         self.pace.after_drain(requests, self.intake.take_fullest());
-        self.unloading.set_calm(self.pace.is_calm(start));
+        self.unloading.wait().set_calm(self.pace.is_calm(start));
         self.intake.sampler_sleeps(self.pace.period(start));
     }
 

@@ -145,9 +145,9 @@ impl<Q: Queues> Intake<Q> {
     /// Takes requests from queues, announced to pauses.
     fn announced(&self, state: &mut State, take: impl FnOnce(&mut State)) {
         // Before the queues are empty: a pause that finds them empty waits for the requests that were in them.
-        self.unloading.set_has_requests(true);
+        self.unloading.wait().set_has_requests(true);
         take(state);
-        self.unloading.set_has_requests(!state.waiting.is_empty());
+        self.unloading.wait().set_has_requests(!state.waiting.is_empty());
     }
 
     /// Exchanges the waiting requests for an empty list.
@@ -156,7 +156,7 @@ impl<Q: Queues> Intake<Q> {
         let mut state = self.state.lock();
         std::mem::swap(&mut state.waiting, requests);
         state.pool_size.requests_taken();
-        self.unloading.set_has_requests(false);
+        self.unloading.wait().set_has_requests(false);
     }
 
     /// Notes that all taken requests are walked; returns whether more wait.

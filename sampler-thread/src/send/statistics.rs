@@ -88,7 +88,7 @@ impl Stats {
             frames: self.unloaded_frames,
             samples: self.unloaded_samples,
             pause_added_ns: Some(histogram_message(unloading.added_ns())),
-            pauses_cut_short: unloading.cut_short(),
+            pauses_cut_short: unloading.wait().cut_short(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod code_freeing;
 pub mod lifetime;
+pub mod pause_wait;
 pub mod redefinition;
 pub mod self_test;
 pub mod unloading;

@@ -53,7 +53,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         loop {
             while let Some(request) = self.without_java.pop_front() {
                 self.sample([request]);
-                if self.unloading.does_pause_wait() {
+                if self.unloading.wait().does_pause_wait() {
                     self.sample_java_threads();
                 }
             }
@@ -67,7 +67,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
 
     /// Collects requests, makes samples of those of Java threads and keeps the others; then a waiting pause continues.
     fn sample_java_threads(&mut self) {
-        let pauses = self.unloading.begin_drain();
+        let pauses = self.unloading.wait().begin_drain();
         self.collect();
         let mut requests = std::mem::take(&mut self.requests);
         self.intake.take(&mut requests);
@@ -80,7 +80,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         });
         self.sample(requests.drain(..));
         self.requests = requests;
-        self.unloading.end_drain(pauses);
+        self.unloading.wait().end_drain(pauses);
     }
 
     /// Makes samples of requests: walks the stacks of a group, then names and counts each of them.
