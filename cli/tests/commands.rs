@@ -250,7 +250,7 @@ fn a_profile_over_ssh_shows_what_it_runs_and_leaves_nothing() {
     let agent = env!("CARGO_BIN_EXE_tickwalk");
     let arguments = ["record", "--agent", agent, "--ssh", "web1", "-p", "999999999", "-d", "1s"];
     let shown = stdout(&tickwalk(arguments.into_iter().chain(["--dry-run", "--service", "it's"])));
-    assert!(shown.starts_with("tar ") && shown.contains("ssh -- web1 "), "{shown}");
+    assert!(shown.starts_with("{ tar ") && shown.contains("ssh -- web1 "), "{shown}");
     assert!(shown.contains("--duration=1000ms") && shown.contains("service=it"), "{shown}");
     check_error(&["record", "--ssh", "web1", "--", "java"], 2, "--pid");
 
