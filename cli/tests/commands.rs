@@ -286,6 +286,17 @@ fn completions_and_man_pages_are_made() {
     assert!(page.contains("JAVA_TOOL_OPTIONS"));
 }
 
+#[test]
+fn comments_of_the_maven_snippet_have_no_two_dashes() {
+    let snippet = include_str!("../packaging/pom.xml");
+    let mut comments = snippet.split("<!--").skip(1).peekable();
+    assert!(comments.peek().is_some());
+    for comment in comments {
+        let (text, _) = comment.split_once("-->").expect("the end of a comment");
+        assert!(!text.contains("--"), "no XML: {text}");
+    }
+}
+
 /// A directory with a script named `name`, to be run by `record`.
 fn script(name: &str, body: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("temporary directory");

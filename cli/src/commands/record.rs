@@ -117,7 +117,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if sessions.is_empty() {
         output::tell(format_args!(
             "tickwalk: the JVM never connected to the profiler, so nothing was recorded ({}); \
-            read the agent's messages above and run 'tickwalk doctor'",
+            read the messages above and run 'tickwalk doctor'; a JVM with the C library musl (Alpine Linux) cannot load the agent",
             launch.how_the_agent_was_passed()
         ));
     }
