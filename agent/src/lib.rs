@@ -21,6 +21,8 @@ pub mod hooks;
 #[allow(unsafe_code, reason = "raw function tables of the VM")]
 pub mod jvmti;
 pub mod kernel_threads;
+#[allow(unsafe_code, reason = "an allocator")]
+mod large_blocks;
 mod log;
 pub mod options;
 #[allow(unsafe_code, reason = "raw system calls of perf events")]

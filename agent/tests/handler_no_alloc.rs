@@ -1,7 +1,7 @@
 //! The handler under real signals, without a JVM: it allocates nothing, keeps errno, counts every loss, copies the
 //! interrupted stack, and forwards foreign signals.
 //!
-//! One test in this file, because it installs a process-wide handler and allocator.
+//! One test in this file, because it installs a process-wide handler and replaces malloc.
 
 #![allow(
     clippy::multiple_unsafe_ops_per_block,
@@ -10,7 +10,7 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,45 +23,78 @@ use tickwalk::arena::{self, Shared};
 use tickwalk::signal::{self, grid::Key};
 use tickwalk::timer::Timer;
 
+static CALLS: AtomicU64 = AtomicU64::new(0);
 static IN_HANDLER_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static TICKING: AtomicI32 = AtomicI32::new(0);
 static FOREIGN: AtomicU64 = AtomicU64::new(0);
-
-struct Counting;
 
 fn gettid() -> i32 {
     // SAFETY: gettid has no preconditions.
     unsafe { libc::gettid() }
 }
 
-impl Counting {
-    fn count() {
-        let busy = arena::shared().is_some_and(|shared| shared.slots[SLOT].busy.load(Ordering::Relaxed));
-        // While the handler runs on the ticking thread, an allocation there is the handler's; other threads of the test
-        // harness allocate at any time.
-        if busy && gettid() == TICKING.load(Ordering::Relaxed) {
-            IN_HANDLER_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        }
+/// Counts a call of an allocator.
+fn count() {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    let busy = arena::shared().is_some_and(|shared| shared.slots[SLOT].busy.load(Ordering::Relaxed));
+    // While the handler runs on the ticking thread, an allocation there is the handler's; other threads of the test
+    // harness allocate at any time.
+    if busy && gettid() == TICKING.load(Ordering::Relaxed) {
+        IN_HANDLER_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-// SAFETY: every call is forwarded to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::count();
-        // SAFETY: by the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        Self::count();
-        // SAFETY: by the caller's promise.
-        unsafe { System.dealloc(pointer, layout) };
-    }
+unsafe extern "C" {
+    fn __libc_malloc(size: usize) -> *mut c_void;
+    fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
+    fn __libc_realloc(block: *mut c_void, size: usize) -> *mut c_void;
+    fn __libc_free(block: *mut c_void);
 }
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+// The program's functions of these names are called instead of glibc's, by glibc as well. The agent's allocator maps large
+// blocks itself, by mmap(2).
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    count();
+    // SAFETY: by the caller's promise, as below.
+    unsafe { __libc_malloc(size) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn calloc(number: usize, size: usize) -> *mut c_void {
+    count();
+    // SAFETY: as above.
+    unsafe { __libc_calloc(number, size) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    count();
+    // SAFETY: as above.
+    unsafe { __libc_realloc(block, size) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free(block: *mut c_void) {
+    count();
+    // SAFETY: as above.
+    unsafe { __libc_free(block) };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    bytes: usize,
+    protection: i32,
+    flags: i32,
+    file: i32,
+    offset: i64,
+) -> *mut c_void {
+    count();
+    // SAFETY: as above; mmap(3) is this system call.
+    unsafe { libc::syscall(libc::SYS_mmap, address, bytes, protection, flags, file, offset) as *mut c_void }
+}
 
 extern "C" fn foreign(_signal: i32) {
     FOREIGN.fetch_add(1, Ordering::Relaxed);
@@ -256,5 +289,6 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     assert_eq!(lost(LostCause::Stopping).count, 1);
 
     assert_eq!(shared.pool.stats().in_use(), 0, "every slab was returned");
+    assert_ne!(CALLS.load(Ordering::Relaxed), 0, "allocations are counted");
     assert_eq!(IN_HANDLER_ALLOCATIONS.load(Ordering::Relaxed), 0);
 }

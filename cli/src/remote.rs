@@ -2,13 +2,23 @@
 //!
 //! Approach: one ssh connection runs a shell script there, which unpacks this program and the agent from its input into a new
 //! directory, attaches for the wanted time, writes the recording to its output, and removes the directory.
+//! Its input stays open: without a terminal sshd(8) tells a program of a lost connection only by the end of its input, and that
+//! ends the profile. So does a signal to this program.
 //! Invariant: nothing stays on the other machine, and no terminal or further connection is needed.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
 
 use anyhow::{Context, bail};
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
+
+use crate::signals::Signals;
 
 /// The script that runs on the other machine.
 #[derive(Debug)]
@@ -24,14 +34,15 @@ pub struct Remote<'a> {
 }
 
 impl Remote<'_> {
-    /// Returns the script of the other machine.
-    fn script(&self) -> String {
+    /// Returns the script of the other machine, for an archive of `bytes` bytes.
+    fn script(&self, bytes: usize) -> String {
         let options: Vec<String> = self.options.iter().map(|option| quoted(option)).collect();
         let library = self.library.file_name().unwrap_or_default().to_string_lossy();
         format!(
-            "d=$(mktemp -d) || exit 1; trap 'rm -rf \"$d\"' EXIT; trap 'exit 1' HUP INT TERM; tar -xzf - -C \"$d\" && \
-             \"$d/tickwalk\" attach --agent \"$d\"/{} {} --output \"$d/r.tickwalk\" {} >\"$d/log\" 2>&1 \
-             </dev/null && cat \"$d/r.tickwalk\" || {{ cat \"$d/log\" >&2; exit 1; }}",
+            "d=$(mktemp -d) || exit 1; trap 'rm -rf \"$d\"' EXIT; trap 'exit 1' HUP INT TERM; \
+             head -c {bytes} | tar -xzf - -C \"$d\" && \
+             \"$d/tickwalk\" attach --until-input-ends --agent \"$d\"/{} {} --output \"$d/r.tickwalk\" {} \
+             >\"$d/log\" 2>&1 && cat \"$d/r.tickwalk\" || {{ cat \"$d/log\" >&2; exit 1; }}",
             quoted(&library),
             options.join(" "),
             self.pid
@@ -39,15 +50,24 @@ impl Remote<'_> {
     }
 
     /// Returns the arguments of ssh(1).
-    fn arguments(&self) -> [String; 3] {
-        ["--".to_owned(), self.host.to_owned(), self.script()]
+    fn arguments(&self, bytes: usize) -> [String; 3] {
+        ["--".to_owned(), self.host.to_owned(), self.script(bytes)]
     }
 
-    /// Returns the arguments of tar(1), which packs this program and the library.
+    /// Returns this program and the library, packed.
+    fn archive(&self) -> anyhow::Result<Vec<u8>> {
+        let tar = Command::new("tar").args(self.packing()?).stderr(Stdio::inherit()).output();
+        let tar = tar.context("cannot start tar, which packs the program for the other machine")?;
+        anyhow::ensure!(tar.status.success(), "tar could not pack the program ({})", tar.status);
+        Ok(tar.stdout)
+    }
+
+    /// Returns the arguments of tar(1).
     fn packing(&self) -> anyhow::Result<Vec<String>> {
         let program = std::env::current_exe().context("cannot find the path of this program")?;
-        let mut arguments =
-            vec!["-cz".to_owned(), "--transform=s,.*/,,".to_owned(), "-Pf".to_owned(), "-".to_owned()];
+        let mut arguments = ["-c", "--use-compress-program=gzip -1", "--transform=s,.*/,,", "-Pf", "-"]
+            .map(str::to_owned)
+            .to_vec();
         for path in [&program, self.library] {
             let text = path.to_str().with_context(|| format!("the path {} is not UTF-8", path.display()))?;
             arguments.push(text.to_owned());
@@ -58,37 +78,70 @@ impl Remote<'_> {
     /// Returns the commands that [`run`](Self::run) runs, as text for a shell.
     ///
     /// # Errors
-    /// If a path is not UTF-8.
+    /// If the program cannot be packed.
     pub fn described(&self) -> anyhow::Result<String> {
         let words = |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-        Ok(format!("tar {} |\n  ssh {}", words(&self.packing()?), words(&self.arguments())))
+        let arguments = self.arguments(self.archive()?.len());
+        Ok(format!("{{ tar {}; cat; }} |\n  ssh {}", words(&self.packing()?), words(&arguments)))
     }
 
-    /// Profiles the JVM, and writes the recording to `output`.
+    /// Profiles the JVM until the time is over or a signal arrives, and writes the recording to `output`. To be called before
+    /// other threads start.
     ///
     /// # Errors
     /// If a program cannot be started, or one fails; ssh(1) and the other machine write to standard error.
     pub fn run(&self, output: &Path) -> anyhow::Result<()> {
-        let mut tar = Command::new("tar")
-            .args(self.packing()?)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start tar, which packs the program for the other machine")?;
-        let packed = tar.stdout.take().context("tar has no output")?;
+        let archive = self.archive()?;
         let file = File::create(output).with_context(|| format!("cannot write {}", output.display()))?;
-        let ssh = Command::new("ssh").args(self.arguments()).stdin(packed).stdout(file).status();
-        let ssh = ssh.context("cannot start ssh; install an ssh client")?;
-        let packed = tar.wait().context("cannot wait for tar")?;
-        if !ssh.success() {
+        // ssh(1) inherits the mask: Ctrl-C is for this program alone.
+        Signals::block(&[Signal::SIGINT])?;
+        let ssh = Command::new("ssh")
+            .args(self.arguments(archive.len()))
+            .stdin(Stdio::piped())
+            .stdout(file)
+            .spawn();
+        let mut ssh = ssh.context("cannot start ssh; install an ssh client")?;
+        wait(&mut ssh, archive)?;
+        let status = ssh.wait().context("cannot wait for ssh")?;
+        if !status.success() {
             // A file in another format is no recording.
             let _ = std::fs::remove_file(output);
             bail!(
-                "nothing was recorded on {} ({ssh}); its messages are above, and --dry-run shows what runs there",
+                "nothing was recorded on {} ({status}); its messages are above, and --dry-run shows what runs there",
                 self.host
             );
         }
-        anyhow::ensure!(packed.success(), "tar could not pack the program ({packed})");
         Ok(())
+    }
+}
+
+/// Writes the archive to the other machine and waits for the end of ssh(1). A signal closes its input, which ends the profile;
+/// one before the archive is there, or a second one, ends ssh.
+fn wait(ssh: &mut Child, archive: Vec<u8>) -> anyhow::Result<()> {
+    let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let process = Pid::from_child(ssh);
+    let descriptor = pidfd_open(process, PidfdFlags::empty()).context("cannot watch ssh")?;
+    let mut input = ssh.stdin.take().context("ssh has no input")?;
+    let (written, input_after) = channel();
+    thread::spawn(move || {
+        // An error means that ssh has ended.
+        if input.write_all(&archive).is_ok() {
+            let _ = written.send(input);
+        }
+    });
+    loop {
+        let signal = signals.descriptor();
+        let mut events = [PollFd::new(&descriptor, PollFlags::IN), PollFd::new(&signal, PollFlags::IN)];
+        poll(&mut events, None).context("cannot wait for ssh")?;
+        if !events[0].revents().is_empty() {
+            return Ok(());
+        }
+        signals.next()?;
+        match input_after.try_recv() {
+            Ok(input) => drop(input),
+            // An error means that it has ended.
+            Err(_) => drop(kill_process(process, rustix::process::Signal::TERM)),
+        }
     }
 }
 

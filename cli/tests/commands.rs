@@ -250,7 +250,7 @@ fn a_profile_over_ssh_shows_what_it_runs_and_leaves_nothing() {
     let agent = env!("CARGO_BIN_EXE_tickwalk");
     let arguments = ["record", "--agent", agent, "--ssh", "web1", "-p", "999999999", "-d", "1s"];
     let shown = stdout(&tickwalk(arguments.into_iter().chain(["--dry-run", "--service", "it's"])));
-    assert!(shown.starts_with("tar ") && shown.contains("ssh -- web1 "), "{shown}");
+    assert!(shown.starts_with("{ tar ") && shown.contains("ssh -- web1 "), "{shown}");
     assert!(shown.contains("--duration=1000ms") && shown.contains("service=it"), "{shown}");
     check_error(&["record", "--ssh", "web1", "--", "java"], 2, "--pid");
 
@@ -284,6 +284,17 @@ fn completions_and_man_pages_are_made() {
     assert!(tickwalk([OsStr::new("man"), directory.path().as_os_str()]).status.success());
     let page = fs::read_to_string(directory.path().join("tickwalk-record.1")).expect("a page");
     assert!(page.contains("JAVA_TOOL_OPTIONS"));
+}
+
+#[test]
+fn comments_of_the_maven_snippet_have_no_two_dashes() {
+    let snippet = include_str!("../packaging/pom.xml");
+    let mut comments = snippet.split("<!--").skip(1).peekable();
+    assert!(comments.peek().is_some());
+    for comment in comments {
+        let (text, _) = comment.split_once("-->").expect("the end of a comment");
+        assert!(!text.contains("--"), "no XML: {text}");
+    }
 }
 
 /// A directory with a script named `name`, to be run by `record`.

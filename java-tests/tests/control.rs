@@ -2,12 +2,15 @@
 //! `start=no` does nothing until then and again afterwards; an agent whose command was killed ends the profile by itself.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use java_tests::collector::summary_of;
 use java_tests::{Finished, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 fn tickwalk(arguments: &[&str]) -> Finished {
     let mut command = Command::new(binaries::tickwalk());
@@ -257,5 +260,72 @@ on_jdks! { concurrent 17, 25;
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         assert!(program.stderr.contains("is given up: it was not reachable for 10s"), "{}", program.stderr);
         assert!(program.stderr.contains("no destination is left; the program goes on"), "{}", program.stderr);
+    }
+}
+
+/// Returns the CPU time of a process in ticks of 10 ms.
+fn cpu_ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a running process");
+    let (_, fields) = stat.rsplit_once(") ").expect("fields");
+    fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks")).sum()
+}
+
+/// Starts `record --ssh` for JVM `pid`, with a stand-in for ssh(1) that runs the script here, and its directories below `there`.
+fn recorded_over_ssh(folder: &Path, there: &Path, pid: i32) -> Child {
+    let ssh = folder.join("ssh");
+    if !ssh.exists() {
+        std::fs::write(&ssh, "#!/bin/sh\nshift 2; exec sh -c \"$1\"\n").expect("a script");
+        std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+    let path = std::env::var("PATH").expect("a path");
+    let mut command = Command::new(binaries::tickwalk());
+    command
+        .args(["record", "--ssh", "web1", "-d", "600s", "--interval", "1ms", "-p", &pid.to_string(), "-o"])
+        .arg(folder.join("recording.tickwalk"))
+        .env("PATH", format!("{}:{path}", folder.display()))
+        .env("TMPDIR", there)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command.spawn().expect("started")
+}
+
+on_jdks! { concurrent 17, 25;
+    /// Ctrl-C ends a profile of another machine and brings its recording; a lost connection ends it too. Nothing stays there.
+    fn a_profile_over_ssh_ends_with_its_connection(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let there = tempfile::tempdir().expect("a temporary folder");
+        let end_file = folder.path().join("end-file");
+        let is_clean = || std::fs::read_dir(there.path()).expect("a folder").count() == 0;
+        let mut is_done = false;
+        let program = burner(&end_file).run_unprofiled_watched(jdk, |pid, _| {
+            if std::mem::replace(&mut is_done, true) {
+                return;
+            }
+            let before = traces(pid);
+            let begin = || {
+                let child = recorded_over_ssh(folder.path(), there.path(), pid);
+                await_that(|| status(pid)["state"] == "running");
+                let ticks = cpu_ticks(pid);
+                await_that(|| cpu_ticks(pid) > ticks + 10);
+                child
+            };
+            let interrupted = begin();
+            kill(Pid::from_raw(i32::try_from(interrupted.id()).expect("a process id")), Signal::SIGINT).expect("sent");
+            let output = interrupted.wait_with_output().expect("ended");
+            assert!(output.status.success());
+            assert!(is_clean());
+            await_traces(pid, &before);
+            let report = String::from_utf8_lossy(&output.stderr);
+            assert!(report.contains("Burner.burn"), "{report}");
+
+            let mut lost = begin();
+            lost.kill().expect("killed");
+            lost.wait().expect("ended");
+            await_that(is_clean);
+            assert!(is_clean());
+            await_traces(pid, &before);
+            create_end_file(&end_file);
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
     }
 }

@@ -50,6 +50,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/perf_event.rs",
     "agent/src/timer.rs",
     "agent/src/arena.rs",
+    "agent/src/large_blocks.rs",
     "agent/src/rings.rs",
     "agent/src/scheduling.rs",
     "agent/src/hooks.rs",

@@ -36,6 +36,9 @@ pub struct Arguments {
     /// End the running profile of the JVM, however it was started, and exit; 'tickwalk stop' shows it as well
     #[arg(long, conflicts_with = "duration")]
     stop: bool,
+    /// End the profile at the end of standard input, as 'tickwalk record --ssh' needs on the other machine
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
     /// Process id of the JVM; without it, list the JVMs that can be profiled
     #[arg(value_name = "PID", required_if_eq("stop", "true"))]
     pid: Option<i32>,
@@ -44,12 +47,12 @@ pub struct Arguments {
 impl Arguments {
     /// Returns the arguments for a profile of JVM `pid`.
     pub fn of(sampling: Sampling, results: Results, duration: Option<Time>, pid: i32) -> Self {
-        Arguments { sampling, results, duration, stop: false, pid: Some(pid) }
+        Arguments { sampling, results, duration, stop: false, until_input_ends: false, pid: Some(pid) }
     }
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { sampling, results, duration: time, stop, pid } = arguments;
+    let Arguments { sampling, results, duration: time, stop, until_input_ends, pid } = arguments;
     let Some(pid) = pid else {
         return list::run(&list::Arguments::default());
     };
@@ -57,7 +60,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return end_profile(pid);
     }
     results.check()?;
-    let attachment = Attachment::begin(pid, &sampling, results.recording())?;
+    let mut attachment = Attachment::begin(pid, &sampling, results.recording())?;
+    if until_input_ends {
+        attachment.end_with_input();
+    }
     match time {
         Some(Time(time)) => output::tell(format_args!(
             "tickwalk: profiling JVM {pid} for {}",

@@ -1,5 +1,7 @@
 //! A profile of a running JVM whose samples this process receives, for as long as it waits.
 
+use std::io::{Stdin, stdin};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -30,6 +32,8 @@ pub struct Attachment {
     library: String,
     signals: Signals,
     process: OwnedFd,
+    /// The end of this input ends the profile.
+    input: Option<Stdin>,
     server: Server,
     _workplace: Workplace,
 }
@@ -41,7 +45,7 @@ pub enum WaitEnd {
     Program,
     /// Another command has ended the profile.
     Profile,
-    /// A signal arrived.
+    /// A signal arrived, or the input ended.
     Signal,
     /// The time is over.
     Time,
@@ -70,7 +74,12 @@ impl Attachment {
         more.push("strict".to_owned());
         let options = AgentOptions { library, socket, interval: sampling.interval.clone(), more: &more };
         let library = agent::start(&jvm, &options.library, &options.text()?)?;
-        Ok(Self { jvm, library, signals, process, server, _workplace: workplace })
+        Ok(Self { jvm, library, signals, process, input: None, server, _workplace: workplace })
+    }
+
+    /// Lets the end of standard input end the profile, as a signal does.
+    pub fn end_with_input(&mut self) {
+        self.input = Some(stdin());
     }
 
     /// Returns the server that receives the samples.
@@ -78,7 +87,7 @@ impl Attachment {
         &self.server
     }
 
-    /// Waits for the end of the program or of the profile, a signal, or `deadline`.
+    /// Waits for the end of the program, of the profile or of the input, a signal, or `deadline`.
     ///
     /// # Errors
     /// As poll(2).
@@ -86,16 +95,19 @@ impl Attachment {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()).try_into());
         let left = left.transpose().context("the duration is too long")?;
         let (signal, session_ended) = (self.signals.descriptor(), self.server.session_ended());
+        // Without an input the signals are looked at twice.
+        let input = self.input.as_ref().map_or(signal, AsFd::as_fd);
         let mut events = [
             PollFd::new(&self.process, PollFlags::IN),
             PollFd::new(&session_ended, PollFlags::IN),
             PollFd::new(&signal, PollFlags::IN),
+            PollFd::new(&input, PollFlags::IN),
         ];
         poll(&mut events, left.as_ref()).context("cannot wait")?;
         Ok(match events.map(|event| !event.revents().is_empty()) {
-            [true, _, _] => WaitEnd::Program,
-            [_, true, _] => WaitEnd::Profile,
-            [_, _, true] => WaitEnd::Signal,
+            [true, ..] => WaitEnd::Program,
+            [_, true, ..] => WaitEnd::Profile,
+            [_, _, true, _] | [.., true] => WaitEnd::Signal,
             _ => WaitEnd::Time,
         })
     }

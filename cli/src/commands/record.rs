@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use nix::sys::signal::Signal;
+use profile::quantity::duration;
 use profile::recording::keep_existing;
 
 use super::attach;
@@ -63,8 +64,8 @@ pub struct Arguments {
 /// Profiles a JVM of another machine.
 fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<ExitCode> {
     let library = agent_library::find(arguments.sampling.agent.as_deref())?;
-    let time = arguments.duration.map_or(0, |Time(time)| time.as_millis());
-    let mut options = vec![format!("--duration={time}ms")];
+    let Time(time) = arguments.duration.context("a profile of another machine needs a duration")?;
+    let mut options = vec![format!("--duration={}ms", time.as_millis())];
     options.extend(arguments.sampling.interval.iter().map(|interval| format!("--interval={interval}")));
     options.extend(arguments.sampling.more().iter().map(|option| format!("--agent-option={option}")));
     let remote = Remote { host, pid, options, library: &library };
@@ -76,6 +77,10 @@ fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<
     arguments.results.check()?;
     let path = arguments.results.recording();
     keep_existing(&path).with_context(|| format!("cannot rename {}", path.display()))?;
+    output::tell(format_args!(
+        "tickwalk: profiling JVM {pid} of {host} for {}; Ctrl-C ends the profile",
+        duration(time.as_nanos().try_into().unwrap_or(u64::MAX))
+    ));
     remote.run(&path)?;
     arguments.results.report_one(&path)?;
     Ok(ExitCode::SUCCESS)
@@ -112,7 +117,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if sessions.is_empty() {
         output::tell(format_args!(
             "tickwalk: the JVM never connected to the profiler, so nothing was recorded ({}); \
-            read the agent's messages above and run 'tickwalk doctor'",
+            read the messages above and run 'tickwalk doctor'; a JVM with the C library musl (Alpine Linux) cannot load the agent",
             launch.how_the_agent_was_passed()
         ));
     }

@@ -214,11 +214,12 @@ pub fn is_jvm(mapped: &[MappedFile]) -> bool {
     mapped.iter().any(|file| file.is_named("libjvm.so"))
 }
 
-/// Returns whether a process with these mappings uses the C library musl.
+/// Returns whether a process with these mappings uses the C library musl. Its loader is one file with the library, which is named
+/// `ld-musl-CPU.so.1` on Alpine and `libc.so` elsewhere; glibc's is `libc.so.6`.
 fn is_musl(mapped: &[MappedFile]) -> bool {
     let is_loader = |file: &MappedFile| {
         let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("ld-musl-") || name.starts_with("libc.musl-")
+        name.starts_with("ld-musl-") || name.starts_with("libc.musl-") || name == "libc.so"
     };
     mapped.iter().any(is_loader)
 }
@@ -273,6 +274,7 @@ mod tests {
             [MappedFile { path: path.into(), inode: 1, addresses: "0-1".into(), is_deleted: false }]
         };
         assert!(is_musl(&mapped("/lib/ld-musl-x86_64.so.1")));
+        assert!(is_musl(&mapped("/usr/lib/x86_64-linux-musl/libc.so")));
         assert!(!is_musl(&mapped("/lib/x86_64-linux-gnu/libc.so.6")));
         assert!(is_jvm(&mapped("/opt/jdk/lib/server/libjvm.so")));
         assert!(!is_jvm(&mapped("/opt/jdk/lib/libjava.so")));

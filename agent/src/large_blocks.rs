@@ -1,0 +1,112 @@
+//! The allocator of the agent, which maps large blocks itself.
+//!
+//! Problem: glibc maps blocks from a size that it raises to that of each mapped block that is freed (mallopt(3),
+//! `M_MMAP_THRESHOLD`). The tables of one profile would raise it for the whole program, and those of the next ones would
+//! lie in malloc's arenas: the sampler thread of each profile may use another one, and each would keep some MiB.
+//! Approach: blocks from [`LEAST`] bytes are mappings of their own; smaller ones are malloc's.
+//! Invariant: the size and alignment of a block alone decide who made it and who frees it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr;
+
+/// Size from which blocks are mapped: where glibc begins to.
+const LEAST: usize = 128 << 10;
+/// Alignment of mappings on every CPU.
+const PAGE: usize = 4 << 10;
+
+/// The allocator.
+#[derive(Debug)]
+pub struct LargeBlocks;
+
+#[global_allocator]
+static ALLOCATOR: LargeBlocks = LargeBlocks;
+
+fn is_mapped(size: usize, layout: Layout) -> bool {
+    size >= LEAST && layout.align() <= PAGE
+}
+
+/// Returns the address as Rust's allocators do: null for a failure.
+fn or_null(address: *mut libc::c_void) -> *mut u8 {
+    if address == libc::MAP_FAILED { ptr::null_mut() } else { address.cast() }
+}
+
+// SAFETY: a mapping is as large as asked for, aligned to pages, and its own until it is unmapped; all other blocks are the
+// system allocator's.
+unsafe impl GlobalAlloc for LargeBlocks {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout.size(), layout) {
+            // SAFETY: a new mapping is zeroed, which is more than is asked for.
+            return unsafe { self.alloc_zeroed(layout) };
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout.size(), layout) {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+            return or_null(unsafe { libc::mmap(ptr::null_mut(), layout.size(), protection, flags, -1, 0) });
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_mapped(layout.size(), layout) {
+            // SAFETY: a block of this layout is a mapping of this size, and the caller uses it no more.
+            unsafe { libc::munmap(block.cast(), layout.size()) };
+        } else {
+            // SAFETY: by the caller's promise.
+            unsafe { System.dealloc(block, layout) };
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        match (is_mapped(layout.size(), layout), is_mapped(size, layout)) {
+            // SAFETY: by the caller's promise.
+            (false, false) => unsafe { System.realloc(block, layout, size) },
+            (true, true) => {
+                // SAFETY: a block of this layout is a mapping of this size; the caller uses the old address no more.
+                or_null(unsafe { libc::mremap(block.cast(), layout.size(), size, libc::MREMAP_MAYMOVE) })
+            }
+            _ => {
+                // SAFETY: the caller promises that the size is valid for the alignment.
+                let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+                // SAFETY: sizes are above zero by the caller's promise.
+                let moved = unsafe { self.alloc(wanted) };
+                if !moved.is_null() {
+                    // SAFETY: both blocks have at least the smaller size, and a new block overlaps no other.
+                    unsafe { ptr::copy_nonoverlapping(block, moved, size.min(layout.size())) };
+                    // SAFETY: by the caller's promise.
+                    unsafe { self.dealloc(block, layout) };
+                }
+                moved
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks keep their content as they grow and shrink across the limit, and large ones are no part of malloc's.
+    #[test]
+    fn blocks_move_with_their_content() {
+        let mut bytes: Vec<u8> = Vec::new();
+        for size in [10, LEAST - 1, LEAST, 5 * LEAST, 2 * LEAST, LEAST - 1, 100] {
+            bytes.resize(size, 7);
+            bytes.shrink_to_fit();
+            assert!(bytes.iter().all(|&byte| byte == 7), "{size}");
+            assert_eq!(bytes.capacity(), size);
+            assert_eq!(
+                bytes.as_ptr().align_offset(PAGE) == 0,
+                size >= LEAST,
+                "{size}: a mapping begins with a page"
+            );
+        }
+        assert!(vec![0_u64; LEAST].iter().all(|&word| word == 0));
+    }
+}
