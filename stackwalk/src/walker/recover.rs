@@ -10,6 +10,7 @@ use crate::arch::{
     static_call_stub_offset, trampoline_target,
 };
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::hotspot::nmethod::Identity;
 use crate::limits::MAX_NATIVE_HOPS;
 use crate::memory::Memory;
 
@@ -90,13 +91,33 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
+    /// As [`Self::calls_into`]; after the sample the call may have been led to newer code of the same method.
+    pub(super) fn calls_code_of(&self, pc: u64, callee: &CodeBlob) -> bool {
+        let method = |code: &CodeBlob| {
+            let layout = &self.hotspot.layout.nmethod;
+            Identity::read(layout, self.memory, code.address).ok().map(|identity| identity.method)
+        };
+        let newer = || {
+            let Some(CallTarget::Known(target)) = self.target_of_call(pc) else { return false };
+            let called = self.blob_at(target).ok().filter(|called| called.kind == callee.kind);
+            called.and_then(|called| method(&called)).is_some_and(|found| Some(found) == method(callee))
+        };
+        self.calls_into(pc, callee) || newer()
+    }
+
     /// The code that called the static call stub of its own method that the pc is in.
+    ///
+    /// After the sample the call may have been led elsewhere: to the callee's compiled code, or to be resolved anew
+    /// (`CompiledStaticCall::set`, later `CompiledDirectCall::set`, in `code/compiledIC.cpp`, JDK 11 to 25). In the part of
+    /// an nmethod for stubs these instructions are a static call stub, where a return address is on top.
     pub(super) fn caller_of_static_call_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
         let start = cursor.pc.checked_sub(static_call_stub_offset(around)?)?;
         let caller = self.unwind(cursor, 0, Unwind::Return)?;
-        let called = self.call_target(caller.pc, blob) == Some(CallTarget::Known(start));
+        let Some(CallTarget::Known(target)) = self.call_target(caller.pc, blob) else { return None };
+        let stubs = self.hotspot.layout.nmethod.stubs(self.memory, blob);
+        let called = target == start || stubs.is_some_and(|stubs| start >= stubs);
         (called && self.is_caller(&caller)).then_some(caller)
     }
 
