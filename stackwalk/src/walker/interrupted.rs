@@ -152,7 +152,7 @@ impl<M: Memory> Walk<'_, M> {
         (1..=MAX_PUSHED_WORDS).find_map(|words| {
             let lowered = Cursor { sp: cursor.sp.wrapping_add(words * 8), ..cursor };
             let caller = self.unwind(lowered, blob.frame_bytes, Unwind::Whole)?;
-            (self.is_caller(&caller) && self.calls_code_of(caller.pc, blob)).then_some(caller)
+            (self.is_caller(&caller) && self.calls_into(caller.pc, blob)).then_some(caller)
         })
     }
 

@@ -10,7 +10,6 @@ use crate::arch::{
     static_call_stub_offset, trampoline_target,
 };
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
-use crate::hotspot::nmethod::Identity;
 use crate::limits::MAX_NATIVE_HOPS;
 use crate::memory::Memory;
 
@@ -89,20 +88,6 @@ impl<M: Memory> Walk<'_, M> {
             Some(CallTarget::Known(target)) => target >= callee.code_begin && target < callee.code_end,
             Some(CallTarget::Indirect) | None => false,
         }
-    }
-
-    /// As [`Self::calls_into`]; after the sample the call may have been led to newer code of the same method.
-    pub(super) fn calls_code_of(&self, pc: u64, callee: &CodeBlob) -> bool {
-        let method = |code: &CodeBlob| {
-            let layout = &self.hotspot.layout.nmethod;
-            Identity::read(layout, self.memory, code.address).ok().map(|identity| identity.method)
-        };
-        let newer = || {
-            let Some(CallTarget::Known(target)) = self.target_of_call(pc) else { return false };
-            let called = self.blob_at(target).ok().filter(|called| called.kind == callee.kind);
-            called.and_then(|called| method(&called)).is_some_and(|found| Some(found) == method(callee))
-        };
-        self.calls_into(pc, callee) || newer()
     }
 
     /// The code that called the static call stub of its own method that the pc is in.

@@ -80,7 +80,7 @@ impl<M: Memory> Walk<'_, M> {
         nearest.and_then(|(_, caller)| caller)
     }
 
-    pub(super) fn target_of_call(&self, pc: u64) -> Option<CallTarget> {
+    fn target_of_call(&self, pc: u64) -> Option<CallTarget> {
         if !self.hotspot.is_code(pc) {
             return None;
         }
