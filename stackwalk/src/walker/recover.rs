@@ -92,7 +92,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The code that called the static call stub of its own method that the pc is in.
     ///
-    /// After the sample the call may have been led elsewhere: to the callee's compiled code, or to be resolved anew
+    /// After the sample the call may have been led elsewhere: to the callee's compiled code, or to be resolved again
     /// (`CompiledStaticCall::set`, later `CompiledDirectCall::set`, in `code/compiledIC.cpp`, JDK 11 to 25). In the part of
     /// an nmethod for stubs these instructions are a static call stub, where a return address is on top.
     pub(super) fn caller_of_static_call_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
