@@ -11,7 +11,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use stackwalk::{Frame, HotSpot, Memory, ScopeCache, Stop};
+use stackwalk::{Frame, HotSpot, Memory, ScopeCache, Stop, Unreadable};
 use support::walks::{Named, walk};
 use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, jdks, pause, step_through};
 
@@ -94,6 +94,106 @@ fn walks_at_every_instruction_find_the_same_callers() {
         }
     }
     assert!(problems.is_empty(), "{problems:?}");
+}
+
+/// The VM may change code between a sample and its walk: it puts a jump at the entry of code that it makes not entrant, and
+/// leads calls to newer code.
+#[test]
+fn walks_after_a_change_of_the_code_find_the_same_callers() {
+    let classes = compile("Crossings.java");
+    let commands =
+        ["-XX:CompileCommand=exclude,Crossings::middle", "-XX:CompileCommand=dontinline,Crossings::*"];
+    for Jdk { name: jdk, home, .. } in jdks().into_iter().filter(|jdk| jdk.major <= 25) {
+        let jvm = Jvm::start(&home, &commands, &classes, "Crossings");
+        pause(2500);
+        let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut wrong = Vec::new();
+        let busy = hotspot.java_threads(&memory).filter_map(|thread| {
+            let tid = hotspot.thread_id(&memory, thread)?;
+            let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid())).ok()?;
+            (name.trim() == "busy-crossing").then_some((thread, tid))
+        });
+        let (thread, tid) = busy.collect::<Vec<_>>()[0];
+        step_through(&hotspot, &memory, thread, tid, 4 * steps_per_thread(), |snapshot| {
+            let walked = |memory: &Changed<'_>| {
+                let mut cache = Box::new(ScopeCache::new());
+                let (frames, stop) = walk(&hotspot, memory, &mut cache, &snapshot.capture, &snapshot.stack);
+                (physical_methods(&frames), stop)
+            };
+            let unchanged = walked(&Changed { memory: &memory, at: 0, code: [0; 5] });
+            for (what, at) in [
+                ("entry", replaced_entry(&memory, snapshot.capture.pc)),
+                ("call of a static call stub", replaced_call(&memory, snapshot)),
+            ] {
+                let Some((at, code)) = at.filter(|_| unchanged.1 == Stop::EndOfStack) else { continue };
+                *counts.entry(what).or_default() += 1;
+                let changed = walked(&Changed { memory: &memory, at, code });
+                if changed != unchanged {
+                    let what = format!("{what} {unchanged:?} -> {changed:?}");
+                    wrong.push(describe(&hotspot, &memory, snapshot, &what));
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        println!("JDK {jdk}: {counts:?}");
+        assert!(wrong.is_empty(), "JDK {jdk}: {} of {counts:?} walks, such as {}", wrong.len(), wrong[0]);
+        let count = |what| counts.get(what).copied().unwrap_or(0);
+        assert!(count("entry") >= 30 && count("call of a static call stub") >= 10, "JDK {jdk}: {counts:?}");
+    }
+}
+
+/// A process in which five bytes of code are others.
+struct Changed<'a> {
+    memory: &'a RemoteMemory,
+    at: u64,
+    code: [u8; 5],
+}
+
+impl Memory for Changed<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.memory.read(address, into)?;
+        for (place, byte) in (self.at..).zip(self.code) {
+            if let Some(old) = place.checked_sub(address).and_then(|index| into.get_mut(index as usize)) {
+                *old = byte;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The jump that makes code not entrant, if the pc is in a prologue or shortly behind it (`NativeJump::patch_verified_entry`
+/// in `nativeInst_x86.cpp`, JDK 11 to 25).
+fn replaced_entry(memory: &RemoteMemory, pc: u64) -> Option<(u64, [u8; 5])> {
+    let entry = (1..=16).map(|distance| pc - distance).find(|entry| {
+        let mut code = [0; 4];
+        // The entry is aligned: mov [rsp + n], eax, or sub rsp, n without push rbp before it.
+        entry % 8 == 0
+            && memory.read(entry - 1, &mut code).is_ok()
+            && code[0] != 0x55
+            && [[0x89, 0x84, 0x24], [0x48, 0x81, 0xec]].iter().any(|start| code[1..] == *start)
+    })?;
+    Some((entry, [0xe9, 0x31, 0x48, 0x5a, 0xff]))
+}
+
+/// The call of the static call stub in which the pc is, led to where the stub leads.
+fn replaced_call(memory: &RemoteMemory, snapshot: &Snapshot) -> Option<(u64, [u8; 5])> {
+    let pc = snapshot.capture.pc;
+    let stub = [pc, pc - 10].into_iter().find(|&stub| {
+        let mut code = [0; 11];
+        memory.read(stub, &mut code).is_ok() && code[..2] == [0x48, 0xbb] && code[10] == 0xe9
+    })?;
+    let top = snapshot.stack.first_chunk().map(|word| u64::from_le_bytes(*word))?;
+    let distance = |at: u64| {
+        let mut bytes = [0; 4];
+        memory.read(at, &mut bytes).ok().map(|()| i32::from_le_bytes(bytes))
+    };
+    if top.wrapping_add_signed(distance(top - 4)?.into()) != stub {
+        return None;
+    }
+    let target = (stub + 15).wrapping_add_signed(distance(stub + 11)?.into());
+    let bytes = i32::try_from(target.wrapping_sub(top).cast_signed()).ok()?.to_le_bytes();
+    Some((top - 5, [0xe8, bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
 /// Upcall stubs: C code calls Java (JDK 21 and later). Each stack leads to the Java frames below the C code.

@@ -23,7 +23,7 @@
 //! | `return_address_of_call(sp)` | where a call out of a frame with this sp keeps its return address |
 //! | `CODE_BEFORE`, `CODE_AFTER` | bytes of [`Around`] |
 //! | `OSR_PROLOGUE_BYTES` | bytes after an on-stack-replacement entry that may be prologue |
-//! | `prologue(before)`, `epilogue(around, native, offset)` | frame state in the code that builds or removes a frame |
+//! | `prologue(around)`, `epilogue(around, native, offset)` | frame state in the code that builds or removes a frame |
 //! | `state_in_body(around, ahead, native, offset)` | frame state in all other compiled code; `ahead` has `BODY_AHEAD` bytes |
 //! | `state_at_call(around, ahead)` | frame state at the return address of a call of VM code |
 //! | `stub_states(around, size)`, `stub_exit(after)` | the same of stubs: rules to try in order, and a certain one |

@@ -173,6 +173,8 @@ layouts! { |tables|
             None => CodePlace::FromCode(need!(offset tables.nmethod_verified_entry_offset)),
         }),
         osr_entry: offset(nmethod_osr_entry),
+        /// From the blob to the stubs behind its main code.
+        stubs: find_offset(nmethod_stub_offset),
         /// Bytecode at which the code begins, -1 if it is the method's first.
         entry_bci: offset(nmethod_entry_bci),
         orig_pc_offset: offset(nmethod_orig_pc_offset),

@@ -131,6 +131,12 @@ impl NmethodLayout {
         memory.read_u64(at(blob, self.osr_entry))
     }
 
+    /// Where the stubs begin that follow the main code; `None` if that is unknown.
+    pub(crate) fn stubs<M: Memory + ?Sized>(&self, memory: &M, blob: &CodeBlob) -> Option<u64> {
+        let offset = memory.read_u32(at(blob.address, self.stubs?)).ok()?;
+        Some(at(blob.address, offset)).filter(|stubs| (blob.code_begin..blob.code_end).contains(stubs))
+    }
+
     /// The bytecode at which the code begins: the first, or that of a loop which was running interpreted.
     pub(crate) fn entry_bci<M: Memory + ?Sized>(&self, memory: &M, blob: u64) -> Result<Bci, Unreadable> {
         Ok(Bci(memory.read_i32(at(blob, self.entry_bci))?.max(0)))

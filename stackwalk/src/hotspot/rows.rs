@@ -74,6 +74,7 @@ fields! {
     nmethod_deopt_mh_begin = ("CompiledMethod", "_deopt_mh_handler_begin");
     nmethod_deopt_offset = ("nmethod", "_deopt_handler_offset") | ("nmethod", "_deopt_handler_entry_offset");
     nmethod_deopt_mh_offset = ("nmethod", "_deopt_mh_handler_offset");
+    nmethod_stub_offset = ("nmethod", "_stub_offset");
     nmethod_orig_pc_offset = ("nmethod", "_orig_pc_offset");
     nmethod_verified_entry = ("nmethod", "_verified_entry_point");
     nmethod_verified_entry_offset = ("nmethod", "_verified_entry_offset");

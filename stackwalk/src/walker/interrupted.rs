@@ -76,7 +76,7 @@ impl<M: Memory> Walk<'_, M> {
             }
             let around = self.around(pc, entry, blob, &mut bytes)?;
             // After the longest prologue only barriers follow, which run with the frame complete.
-            let state = if around.from_entry { prologue(around.before) } else { Unwind::Whole };
+            let state = if around.from_entry { prologue(around) } else { Unwind::Whole };
             if state != Unwind::Whole {
                 return Ok(state);
             }

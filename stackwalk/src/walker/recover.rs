@@ -91,12 +91,18 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The code that called the static call stub of its own method that the pc is in.
+    ///
+    /// After the sample the call may have been led elsewhere: to the callee's compiled code, or to be resolved again
+    /// (`CompiledStaticCall::set`, later `CompiledDirectCall::set`, in `code/compiledIC.cpp`, JDK 11 to 25). In the part of
+    /// an nmethod for stubs these instructions are a static call stub, where a return address is on top.
     pub(super) fn caller_of_static_call_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
         let start = cursor.pc.checked_sub(static_call_stub_offset(around)?)?;
         let caller = self.unwind(cursor, 0, Unwind::Return)?;
-        let called = self.call_target(caller.pc, blob) == Some(CallTarget::Known(start));
+        let Some(CallTarget::Known(target)) = self.call_target(caller.pc, blob) else { return None };
+        let stubs = self.hotspot.layout.nmethod.stubs(self.memory, blob);
+        let called = target == start || stubs.is_some_and(|stubs| start >= stubs);
         (called && self.is_caller(&caller)).then_some(caller)
     }
 

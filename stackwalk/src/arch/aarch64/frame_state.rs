@@ -37,9 +37,9 @@ pub(crate) const OSR_PROLOGUE_BYTES: u64 = 48;
 /// Most instructions of an exit sequence behind the frame.
 const EXIT_INSTRUCTIONS: usize = 8;
 
-/// State of the frame after the instructions of `before`, which begin at an entry.
-pub(crate) fn prologue(before: &[u8]) -> Unwind {
-    instructions(before).fold(Unwind::Return, |state, instruction| match state {
+/// State of the frame at a pc before which the code begins at an entry.
+pub(crate) fn prologue(around: Around<'_>) -> Unwind {
+    instructions(around.before).fold(Unwind::Return, |state, instruction| match state {
         Unwind::Return if instruction == PUSH_RECORD => Unwind::Pushed,
         Unwind::Return if is_allocation(instruction) => Unwind::WholeFpLive,
         Unwind::WholeFpLive if stores_record(instruction) => Unwind::Whole,
@@ -156,7 +156,7 @@ pub(crate) fn stub_states(around: Around<'_>, size: u64) -> [Unwind; 3] {
         Some(POP_RECORD) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
         Some(PUSH_RECORD) => [Unwind::Return; 3],
         _ if size == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
-        _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
+        _ if around.from_entry => [prologue(around), Unwind::Whole, Unwind::FramePointer],
         _ => [Unwind::FramePointer, Unwind::Whole, Unwind::Return],
     }
 }
@@ -194,11 +194,11 @@ mod tests {
         use Unwind::{Pushed, Return, Whole, WholeFpLive};
         // nop; sub x9, sp, #0x14, lsl #12; str xzr, [x9]; sub sp, sp, #0x30; stp x29, x30, [sp, #0x20]; nop
         let small = [0xd503_201f, 0xd140_53e9, 0xf900_013f, 0xd100_c3ff, 0xa902_7bfd, 0xd503_201f];
-        let found = states(&small, |around| prologue(around.before));
+        let found = states(&small, prologue);
         assert_eq!(found, [Return, Return, Return, Return, WholeFpLive, Whole]);
         // nop; stp x29, x30, [sp, #-16]!; mov x29, sp; sub sp, sp, #0x400; nop
         let large = [0xd503_201f, PUSH_RECORD, 0x9100_03fd, 0xd110_03ff, 0xd503_201f];
-        let found = states(&large, |around| prologue(around.before));
+        let found = states(&large, prologue);
         assert_eq!(found, [Return, Return, Pushed, Pushed, Whole]);
     }
 

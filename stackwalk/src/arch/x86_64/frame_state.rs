@@ -6,6 +6,7 @@
 //! ```text
 //! entry:   [mov [rsp-N], eax]  push rbp  [mov rbp, rsp]  sub rsp, n     C1, C2, native wrappers
 //! entry:   sub rsp, n   mov [rsp+n-8], rbp                              C2 without stack bang
+//! entry:   jmp stub   ...                                               made not entrant after the sample, JDK 11 to 25
 //! exit:    add rsp, n   pop rbp   [poll]   ret                          C1, C2
 //! exit:    leave  [poll]  [cmp pending exception, jcc]  ret             native wrappers
 //! poll:    mov r10, [r15+p]  test [r10], eax                            JDK 11
@@ -76,10 +77,9 @@ fn apply(state: Unwind, effect: Effect) -> Unwind {
     }
 }
 
-/// State of the frame after the instructions of `before`, which begin at an entry.
-pub(crate) fn prologue(before: &[u8]) -> Unwind {
-    let mut state = Unwind::Return;
-    let mut rest = before;
+/// State of the frame at a pc before which the code begins at an entry.
+pub(crate) fn prologue(around: Around<'_>) -> Unwind {
+    let (mut state, mut rest) = behind_entry_jump(around).unwrap_or((Unwind::Return, around.before));
     while !rest.is_empty() {
         let Some((length, effect)) = prologue_instruction(rest) else {
             return after_unknown(state, rest);
@@ -91,6 +91,21 @@ pub(crate) fn prologue(before: &[u8]) -> Unwind {
         rest = next;
     }
     state
+}
+
+/// The state behind the first instruction of a prologue, of which five bytes are now a jump, and the code from there on.
+///
+/// The VM makes code not entrant by a jump at its verified entry; a sample may have been taken there before
+/// (`NativeJump::patch_verified_entry` in `nativeInst_x86.cpp`, JDK 11 to 25; later it arms the entry barrier). Both
+/// instructions of seven bytes that begin a prologue are told by the one behind them.
+fn behind_entry_jump(around: Around<'_>) -> Option<(Unwind, &[u8])> {
+    let rest = around.before.strip_prefix(&[0xe9])?.get(6..)?;
+    let next = if rest.is_empty() { around.after } else { rest };
+    match prologue_instruction(next)?.1 {
+        Effect::PushFp => Some((Unwind::Return, rest)),
+        Effect::SaveFp => Some((Unwind::WholeFpLive, rest)),
+        Effect::Nothing | Effect::Allocate => None,
+    }
 }
 
 /// State after instructions that are not all of the template (barriers before or after the frame is built):
@@ -282,7 +297,7 @@ pub(crate) fn stub_states(around: Around<'_>, size: u64) -> [Unwind; 3] {
         (Some(0x55), _) | (_, Some(0x5d)) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
         _ if size == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
         _ if is_slot_move(around) => [Unwind::Below(1), Unwind::FramePointer, Unwind::Return],
-        _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
+        _ if around.from_entry => [prologue(around), Unwind::Whole, Unwind::FramePointer],
         _ => [Unwind::Whole, Unwind::FramePointer, Unwind::Return],
     }
 }
@@ -309,6 +324,10 @@ mod tests {
         0x90, 0x90, 0x90,
     ];
 
+    fn prologue(before: &[u8]) -> Unwind {
+        super::prologue(Around { before, after: &[], from_entry: true })
+    }
+
     #[test]
     fn prologue_with_stack_bang() {
         assert_eq!(prologue(&ENTRY[..0]), Unwind::Return);
@@ -323,6 +342,30 @@ mod tests {
         let code = [0x48, 0x81, 0xec, 0x18, 0, 0, 0, 0x48, 0x89, 0x6c, 0x24, 0x10];
         assert_eq!(prologue(&code[..7]), Unwind::WholeFpLive);
         assert_eq!(prologue(&code), Unwind::Whole);
+    }
+
+    /// The VM replaces the first five bytes by a jump when it makes code not entrant.
+    #[test]
+    fn prologues_that_begin_with_a_jump() {
+        let check = |code: &[u8], states: &[(usize, Unwind)]| {
+            let jump = [&[0xe9, 0x31, 0x48, 0x5a, 0xff], &code[5..]].concat();
+            for &(pc, state) in states {
+                for (code, what) in [(code, "entrant"), (&jump, "not entrant")] {
+                    let (before, after) = code.split_at(pc);
+                    let found = super::prologue(Around { before, after, from_entry: true });
+                    assert_eq!(found, state, "{what} {pc}");
+                }
+            }
+        };
+        check(&ENTRY, &[(7, Unwind::Return), (8, Unwind::Pushed), (12, Unwind::Whole)]);
+        // C2: sub rsp, 0x18; mov [rsp + 0x10], rbp.
+        let plain = [0x48, 0x81, 0xec, 0x18, 0, 0, 0, 0x48, 0x89, 0x6c, 0x24, 0x10, 0x90];
+        check(&plain, &[(7, Unwind::WholeFpLive), (12, Unwind::Whole), (13, Unwind::Whole)]);
+        // The wrapper of Thread.holdsLock, Temurin 11.0.13: with mov rbp, rsp.
+        let wrapper =
+            [0x89, 0x84, 0x24, 0, 0xc0, 0xfe, 0xff, 0x55, 0x48, 0x8b, 0xec, 0x48, 0x83, 0xec, 0x40, 0x48];
+        let states = [(7, Unwind::Return), (8, Unwind::Pushed), (11, Unwind::Pushed), (15, Unwind::Whole)];
+        check(&wrapper, &states);
     }
 
     #[test]
