@@ -7,6 +7,7 @@ use profile::query::selection::Selection;
 use profile::query::tree::{MethodCost, Order, Tree};
 use profile::recording::Recording;
 use profile::summary::{NOT_RECEIVED, Summary};
+use proto::rows::BIASED;
 use proto::v1::{AgentMessage, agent_message::Body};
 use support::{INTERVAL_NS, Stream, small};
 
@@ -74,6 +75,26 @@ fn samples_that_never_arrived_are_lost() {
     check_closed(&summary);
     assert_eq!(summary.cpu_ns.lost[NOT_RECEIVED], 16 * INTERVAL_NS);
     assert_eq!(summary.explained, 0.0);
+}
+
+#[test]
+fn lines_of_later_calls_are_told() {
+    let later = |recording: &Recording| {
+        let profile = ProcessProfile::whole(recording).expect("one process");
+        let warnings = Summary::new(&profile).warnings(&profile);
+        warnings.iter().filter(|warning| warning.contains("the line of a later call")).count()
+    };
+    assert_eq!(later(&small().recording()), 0);
+    let mut stream = small();
+    let mut recording = Recording::new(stream.profile().hello().clone());
+    for message in stream.messages() {
+        let mut message = message.clone();
+        if let Some(Body::Samples(samples)) = &mut message.body {
+            samples.flags = vec![BIASED; samples.node.len()];
+        }
+        recording.add(message);
+    }
+    assert_eq!(later(&recording), 1);
 }
 
 #[test]

@@ -6,12 +6,15 @@ use proto::framing::FramingError;
 
 use crate::account::{CpuTime, Timers, Waiting};
 use crate::delivery::Delivery;
-use crate::quantity::{count, duration, percent};
+use crate::mode::Mode;
+use crate::quantity::{count, duration, percent, share};
 use crate::session::Session;
 use crate::trust::{Outcome, SelfTest};
 
 /// A profile gets a warning if its samples explain less than this share of CPU time.
 const TRUSTED: f64 = 0.95;
+/// A profile gets a warning if this share of its samples, or more, is biased.
+const MOST: f64 = 0.5;
 
 /// Warning of a profile with a part of the session's samples.
 pub const PART: &str = "a part of the session is shown; the account is of the whole session";
@@ -70,6 +73,10 @@ impl Evidence<'_> {
         } else if self.cpu.explained() < TRUSTED {
             warnings.push(self.unexplained());
         }
+        let biased = share(self.session.biased, self.session.samples);
+        if biased >= MOST && self.session.mode() != Mode::Jvmti {
+            warnings.push(later_lines(biased));
+        }
         let Some(statistics) = statistics else { return warnings };
         let Waiting { throttled_ns, throttled_periods, .. } = Waiting::new(statistics);
         if let Some(ns) = throttled_ns.filter(|&ns| ns > 0) {
@@ -112,6 +119,15 @@ impl Evidence<'_> {
         let explained = percent(self.cpu.explained());
         format!("only {explained} of {time} is explained by samples: {}", parts.join(", "))
     }
+}
+
+/// Returns the warning about samples whose line is that of a later instruction than the one that ran.
+fn later_lines(share: f64) -> String {
+    format!(
+        "{} of the samples have the line of a later call, because their code was compiled before the profiler came; \
+         'java -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints', or the profiler at the start, makes lines right",
+        percent(share)
+    )
 }
 
 /// Returns why an agent ended a profile by itself, from the reason in its last message.
