@@ -445,6 +445,8 @@ fn a_collector_has_as_many_connections_as_the_option_says() {
     assert!(ready.contains("ready"), "{ready}");
     // Connections are accepted in the order in which they were made.
     let [_first, _second, mut third] = [(); 3].map(|()| UnixStream::connect(&socket).expect("listening"));
+    // Far longer than a refusal takes; a connection that is served must not hang the test.
+    third.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
     let mut answer = Vec::new();
     third.read_to_end(&mut answer).expect("the collector closes the connection");
     assert!(String::from_utf8_lossy(&answer).contains("maximum of 2 connections"), "{answer:?}");
