@@ -440,6 +440,32 @@ fn collect_records_until_it_is_told_to_stop() {
 }
 
 #[test]
+fn a_collector_has_as_many_connections_as_the_option_says() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let socket = directory.path().join("socket");
+    let mut child = command()
+        .args(["collect", "--max-connections", "2", "--listen"])
+        .arg(format!("unix:{}", socket.display()))
+        .arg("--dir")
+        .arg(directory.path().join("recordings"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut ready = String::new();
+    BufReader::new(child.stderr.take().expect("pipe")).read_line(&mut ready).expect("a line");
+    assert!(ready.contains("ready"), "{ready}");
+    // Connections are accepted in the order in which they were made.
+    let [_first, _second, mut third] = [(); 3].map(|()| UnixStream::connect(&socket).expect("listening"));
+    // Far longer than a refusal takes; a connection that is served must not hang the test.
+    third.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    let mut answer = Vec::new();
+    third.read_to_end(&mut answer).expect("the collector closes the connection");
+    assert!(String::from_utf8_lossy(&answer).contains("maximum of 2 connections"), "{answer:?}");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("running");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
 fn a_collector_without_descriptors_waits_for_one() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let socket = directory.path().join("socket");

@@ -317,14 +317,21 @@ fn libraries_are_mappings_with_their_build_ids() {
     check_otlp(&request);
     let tables = request.dictionary.expect("a dictionary");
     let string = |index: i32| tables.string_table[index as usize].as_str();
-    let build_id = |index: &i32| {
+    let text = |key: &str, index: &i32| {
         let attribute = &tables.attribute_table[*index as usize];
-        assert_eq!(string(attribute.key_strindex), "process.executable.build_id.gnu");
+        assert_eq!(string(attribute.key_strindex), key);
         match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
             Some(Value::StringValue(text)) => text.as_str(),
             other => panic!("{other:?}"),
         }
     };
+    let build_id = |index: &i32| text("process.executable.build_id.gnu", index);
+    // The names of the semantic conventions.
+    let locations = tables.stack_table[1].location_indices.iter();
+    let types: Vec<_> = locations
+        .map(|&index| text("profile.frame.type", &tables.location_table[index as usize].attribute_indices[0]))
+        .collect();
+    assert_eq!(types, ["native", "native", "native", "jvm"]);
     let mappings: Vec<_> = tables.stack_table[1]
         .location_indices
         .iter()

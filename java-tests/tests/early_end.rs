@@ -1,7 +1,7 @@
 //! A profile that cannot go on ends at once with one line, its account closes, and the program goes on.
 
 use java_tests::collector::summary_of;
-use java_tests::{Jdk, Summary, Workload, create_end_file, native_library, on_every_jdk, on_jdks};
+use java_tests::{Jdk, Run, Summary, Workload, create_end_file, native_library, on_every_jdk, on_jdks};
 
 /// Returns the kernel's list of the POSIX timers of a process.
 fn timers_of(pid: i32) -> String {
@@ -80,7 +80,9 @@ on_every_jdk! { concurrent;
         let burner = Workload::new("Burner").argument(1);
         let (lines, summary) = run_until_timers_are_gone(jdk, burner, None, ",debug=panic:callback");
         assert_panic_lines(&lines);
-        assert!(summary.expect("a recording").complete);
+        let summary = summary.expect("a recording");
+        assert!(summary.complete, "{summary:?}");
+        summary.assert_sums_close();
     }
 }
 
@@ -96,7 +98,7 @@ on_every_jdk! { concurrent;
 }
 
 /// Runs the workload with a habit of its native code on signal 40, which the timers use.
-fn with_habit(jdk: &Jdk, habit: &str) -> java_tests::Run {
+fn with_habit(jdk: &Jdk, habit: &str) -> Run {
     let library = native_library("habits");
     let workload =
         Workload::new("NativeHabits").argument(4).argument(library.display()).argument(habit).argument(40);
@@ -195,20 +197,40 @@ on_jdks! { 17, 25;
     }
 }
 
+/// The workload whose native code forks; the child burns CPU time and ends by `exit`.
+fn forking() -> Workload {
+    let library = native_library("habits");
+    Workload::new("NativeHabits").argument(2).argument(library.display()).argument("fork").argument(300)
+}
+
+/// Asserts that the parent's profile is complete and has nothing of the child.
+#[track_caller]
+fn assert_child_left_no_trace(run: &Run, summary: &Summary) {
+    run.assert_exit_code(0);
+    assert!(run.stdout.contains("child 0"), "{}", run.stdout);
+    assert!(summary.complete, "{summary:?}");
+    summary.assert_sums_close();
+    summary.assert_requests_are_explained();
+    let in_child =
+        run.stacks().ns_where(|stack| stack.has("burn") && stack.has("Java_NativeHabits_forkAndBurn"));
+    assert_eq!(in_child, 0, "samples of the child");
+}
+
 on_every_jdk! { concurrent;
     /// The child of a fork without exec is not sampled, and its end leaves the recording of the parent alone.
     fn fork_without_exec(jdk) {
-        let library = native_library("habits");
-        let fork = Workload::new("NativeHabits").argument(2).argument(library.display()).argument("fork").argument(300);
-        let run = fork.record_to_file(jdk, "interval=1ms");
-        run.assert_exit_code(0);
-        assert!(run.stdout.contains("child 0"), "{}", run.stdout);
-        let summary = summary_of(&run.recording, &run.starvation);
-        assert!(summary.complete, "{summary:?}");
-        summary.assert_sums_close();
-        summary.assert_requests_are_explained();
-        let in_child = run.stacks().ns_where(|stack| stack.has("burn") && stack.has("Java_NativeHabits_forkAndBurn"));
-        assert_eq!(in_child, 0, "samples of the child");
+        let run = forking().record_to_file(jdk, "interval=1ms");
+        assert_child_left_no_trace(&run, &summary_of(&run.recording, &run.starvation));
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// The same with a connection, which the child shares: it sends nothing, and the session goes on after its end.
+    fn fork_without_exec_beside_a_connection(jdk) {
+        let run = forking().record_option("--interval=1ms").record(jdk);
+        let summary = run.summary();
+        assert_child_left_no_trace(&run, summary);
+        assert_eq!((summary.delivery.connections, summary.delivery.resent), (1, 0), "{:?}", summary.delivery);
     }
 }
 

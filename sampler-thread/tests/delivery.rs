@@ -278,10 +278,17 @@ fn hello_contains_the_token_and_delivery_continues_after_a_rejection() {
     let mut delivery = delivery(&collector.path, 1 << 20);
     let (mut peer, hello) = collector.accept_hello();
     assert_eq!(hello.token, "secret");
+    let (mut other_collector, secret) = (Collector::new(), hello.secret);
+    let other_session = self::delivery(&other_collector.path, 1 << 20);
+    let (_peer, other) = other_collector.accept_hello();
+    assert!(secret.len() == 16 && other.secret.len() == 16 && other.secret != secret, "one for each session");
+    drop((other_session, _peer, other_collector));
     peer.answer(collector_message::Body::Reject(Reject { reason: "the collector is full".to_owned() }));
     drop(peer);
     delivery.send(&samples(3)).expect("kept");
-    let mut peer = collector.accept(1);
+    let (mut peer, hello) = collector.accept_hello();
+    assert_eq!(hello.secret, secret, "the session goes on");
+    peer.acknowledge(1);
     delivery.send(&goodbye()).expect("sent");
     collector.receive_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");

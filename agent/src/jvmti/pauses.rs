@@ -123,3 +123,19 @@ unsafe extern "C" fn garbage_collection_finish(_jvmti: *mut jvmtiEnv) {
     through_gate(|gate| gate.unloading.pause_ends(gate.memory));
     count(ended);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_does_not_wait_for_the_gate() {
+        let changing = GATE.write();
+        // On this thread, which would wait for itself.
+        through_gate(|_| panic!("the gate is being changed"));
+        drop(changing);
+        assert!(GATE.read().is_none());
+        through_gate(|_| panic!("the gate is closed"));
+        assert!(!guard::is_disabled(), "no panic");
+    }
+}

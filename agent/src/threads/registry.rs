@@ -12,6 +12,7 @@ use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{Coverage, Gap, ThreadFacts, ThreadKind};
 
 use super::remainder::Beginning;
+use super::source;
 use super::table::{DetachedThread, Entry, JavaThread, LISTINGS_OF_NATIVE, NewThread, Table};
 use crate::arena::{self, Shared, ThreadSlot};
 use crate::options::thread_choice::ThreadChoice;
@@ -357,21 +358,7 @@ impl Registry {
     pub(super) fn warn_once(&self, table: &mut Table, error: &io::Error) {
         table.lacks_timers = true;
         if !std::mem::replace(&mut table.has_warned, true) {
-            match error.raw_os_error() {
-                Some(libc::EAGAIN) if self.shared.descriptors.is_some() => tracing::warn!(
-                    "fewer perf events than threads (the agent uses a quarter of the limit of descriptors): threads share \
-                     events, and CPU time without one is reported as lost.no_timer; raise `ulimit -n` or leave clock=perf \
-                     out to profile all threads"
-                ),
-                Some(libc::EAGAIN) => tracing::warn!(
-                    "fewer timers than threads (the agent uses half of the user's pending signals that are free): \
-                     threads share timers, and CPU time without one is reported as lost.no_timer; raise `ulimit -i` to \
-                     profile all threads"
-                ),
-                _ => tracing::warn!(
-                    "threads without a timer ({error}): their CPU time is reported as lost.no_timer"
-                ),
-            }
+            tracing::warn!("{}", source::refusal(error, self.shared.descriptors.is_some()));
         }
     }
 

@@ -36,3 +36,36 @@ impl Source {
         }
     }
 }
+
+/// Returns what users are told when the kernel grants no further source, with a remedy where a limit is the reason.
+pub(super) fn refusal(error: &io::Error, is_event: bool) -> String {
+    match (error.raw_os_error(), is_event) {
+        (Some(libc::EAGAIN), true) => {
+            "fewer perf events than threads (the agent uses a quarter of the limit of descriptors): threads share events, and \
+             CPU time without one is reported as lost.no_timer; raise `ulimit -n` or leave clock=perf out to profile all threads"
+                .to_owned()
+        }
+        (Some(libc::EAGAIN), false) => {
+            "fewer timers than threads (the agent uses half of the user's pending signals that are free): threads share \
+             timers, and CPU time without one is reported as lost.no_timer; raise `ulimit -i` to profile all threads"
+                .to_owned()
+        }
+        _ => format!("threads without a timer ({error}): their CPU time is reported as lost.no_timer"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_blamed_only_for_the_error_of_limits() {
+        let told = |code, is_event| refusal(&io::Error::from_raw_os_error(code), is_event);
+        assert!(told(libc::EAGAIN, false).contains("raise `ulimit -i`"));
+        assert!(told(libc::EAGAIN, true).contains("raise `ulimit -n`"));
+        for is_event in [false, true] {
+            let other = told(libc::EPERM, is_event);
+            assert!(other.contains("Operation not permitted") && !other.contains("ulimit"), "{other}");
+        }
+    }
+}

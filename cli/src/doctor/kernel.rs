@@ -213,10 +213,20 @@ fn pending_signals(status: &str) -> Finding {
 
 /// Reports the kernel's clock source: where it is not the time stamp counter, the agent asks the kernel for each time stamp.
 fn time_stamps() -> Finding {
-    const SUBJECT: &str = "time stamps";
     const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    match fs::read_to_string(PATH).as_deref().map(str::trim) {
-        Ok(name @ ("tsc" | "hyperv_clocksource_tsc_page")) => {
+    time_stamps_by(fs::read_to_string(PATH).as_deref().map(str::trim))
+}
+
+/// As [`time_stamps`], by the name of the clock source.
+fn time_stamps_by(clock_source: Result<&str, &io::Error>) -> Finding {
+    const SUBJECT: &str = "time stamps";
+    /// Clock sources that are the counter itself (`agent/src/time_source.rs`).
+    const COUNTERS: &[&str] = match cfg!(target_arch = "aarch64") {
+        true => &["arch_sys_counter"],
+        false => &["tsc", "hyperv_clocksource_tsc_page"],
+    };
+    match clock_source {
+        Ok(name) if COUNTERS.contains(&name) => {
             Finding::ok(SUBJECT, format!("clock source {name}: the processor's counter"))
         }
         Ok(name) => Finding::warn(
@@ -295,6 +305,19 @@ mod tests {
         assert_eq!(page_bytes(&vector[..16]), None);
         let found = architecture().found;
         assert!(found.starts_with(std::env::consts::ARCH) && found.contains(" KiB"), "{found}");
+    }
+
+    #[test]
+    fn other_clock_sources_than_the_counter_are_told() {
+        let counter = if cfg!(target_arch = "aarch64") { "arch_sys_counter" } else { "tsc" };
+        let found = |name| time_stamps_by(Ok(name)).found;
+        assert_eq!(found(counter), format!("clock source {counter}: the processor's counter"));
+        for name in ["kvm-clock", "hpet"] {
+            let found = found(name);
+            assert!(found.contains(name) && found.contains("each sample asks the kernel"), "{found}");
+        }
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        assert!(time_stamps_by(Err(&missing)).found.contains("the processor's flags decide"));
     }
 
     #[test]

@@ -283,4 +283,17 @@ mod tests {
         unloading.pause_ends(&memory);
         assert_ne!(unloading.observe(&memory).mark, third);
     }
+
+    #[test]
+    fn the_end_of_a_pause_does_not_wait_for_a_lock() {
+        let (unloading, memory) = (unloading(), StackCopy::new(0, &[]));
+        let held = unloading.observations.lock();
+        // On this thread, which would wait for itself.
+        unloading.pause_begins(|| true, || panic!("no budget"));
+        unloading.pause_ends(&memory);
+        drop(held);
+        assert_eq!(unloading.take_observations(), [], "the observation is left out");
+        unloading.pause_ends(&memory);
+        assert_eq!(unloading.take_observations().len(), 1);
+    }
 }

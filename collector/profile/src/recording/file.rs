@@ -261,3 +261,24 @@ impl<R: Read> Iterator for RecordingReader<R> {
         message.ok().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_growing_recording_is_written_to_the_disk_every_ten_seconds() {
+        let path = std::env::temp_dir().join(format!("tickwalk-recording-{}", std::process::id()));
+        let mut writer = RecordingWriter::create(&path).expect("a file");
+        fs::remove_file(&path).expect("it stays open");
+        writer.append([(1, &[0; 7][..]), (2, &[0; 7][..])]).expect("written");
+        assert_eq!(writer.synced_bytes(), 0);
+        // As if the last time had been ten seconds ago.
+        writer.synced_at =
+            writer.synced_at.checked_sub(SYNC_EVERY).expect("the machine runs for ten seconds");
+        writer.append([(3, &[0; 7][..])]).expect("written");
+        assert_eq!(writer.synced_bytes(), 21);
+        writer.append([(4, &[0; 7][..])]).expect("written");
+        assert_eq!((writer.synced_bytes(), writer.len), (21, 28), "another ten seconds begin");
+    }
+}

@@ -303,3 +303,22 @@ pub(super) fn debug_files(
     });
     by_id.into_iter().chain(by_name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_files_are_looked_for_by_build_id_and_by_name() {
+        let of = |build_id: &[u8], name: Option<&str>| -> Vec<PathBuf> {
+            let name = name.map(|name| name.as_bytes().to_vec());
+            debug_files(Path::new("/opt/lib/libx.so"), build_id, name).collect()
+        };
+        let by_id = "/usr/lib/debug/.build-id/0a/ff01.debug";
+        let by_name = ["/opt/lib/x.debug", "/opt/lib/.debug/x.debug", "/usr/lib/debug/opt/lib/x.debug"];
+        assert_eq!(of(&[0x0a, 0xff, 0x01], None), [Path::new(by_id)]);
+        assert_eq!(of(&[], Some("x.debug")), by_name.map(Path::new));
+        assert_eq!(of(&[0x0a, 0xff, 0x01], Some("x.debug")).len(), 4);
+        assert_eq!(of(&[0x0a], None).len(), 0, "an id of one byte names no file");
+    }
+}
