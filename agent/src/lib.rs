@@ -8,6 +8,10 @@
 //! Sources: JVMTI 1.2, "Agent Start-Up", "Agent Shutdown".
 #![deny(unsafe_code)]
 
+// Unit tests use the support of the other tests.
+#[cfg(test)]
+extern crate self as tickwalk;
+
 #[allow(unsafe_code, reason = "memory that signal handlers touch")]
 pub mod arena;
 mod control;

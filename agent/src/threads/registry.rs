@@ -412,8 +412,8 @@ impl Registry {
         table.parked.retain(|(tid, _)| thread_cpu_nanos(*tid).is_ok());
     }
 
-    /// Registers the threads in `alive` that have no entry.
-    pub(super) fn open_found(&self, alive: &[i32]) {
+    /// Registers the threads in `alive` that have no entry, under the kernel's name, which `name_of` reads.
+    pub(super) fn open_found(&self, alive: &[i32], name_of: impl Fn(i32) -> Option<String>) {
         let found: Vec<i32> = {
             let mut table = self.table.lock();
             let mut is_new = |(index, tid)| {
@@ -426,7 +426,7 @@ impl Registry {
         for tid in found {
             giving_way.now_and_then();
             // Without the lock: a file for each thread.
-            let Some(name) = kernel_threads::name_of(tid) else { continue };
+            let Some(name) = name_of(tid) else { continue };
             let kind = kernel_threads::kind_of(&name);
             let mut table = self.table.lock();
             if table.stopped {
@@ -452,3 +452,6 @@ fn announce(slot: &ThreadSlot, thread: &JavaThread) {
     // Release: the handler that sees the thread sees its stack bounds.
     slot.java_thread.store(thread.address, Ordering::Release);
 }
+
+#[cfg(test)]
+mod tests;

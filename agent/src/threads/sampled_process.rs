@@ -101,7 +101,7 @@ impl Threads for SampledProcess {
             return;
         }
         self.registry.close_vanished(&alive, look);
-        self.registry.open_found(&alive);
+        self.registry.open_found(&alive, kernel_threads::name_of);
         let mut table = self.registry.table.lock();
         table.discovery.listed(begun, Instant::now(), links);
     }

@@ -2,11 +2,17 @@
 #![allow(dead_code, reason = "each test is a program of its own and uses a part")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
+use sampler_thread::account::clock::ThreadClock;
+use sampler_thread::period::aim::Aim;
 use stackwalk::ThreadOffsets;
 use tickwalk::arena::{self, Shared};
+use tickwalk::options::thread_choice::ThreadChoice;
+use tickwalk::rings::RingMemory;
 use tickwalk::signal;
+use tickwalk::threads::Registry;
 
 /// Makes the handlers' data: slots without queues, slabs of these classes, and `period_ns(N)` as the period with index N.
 pub fn shared(
@@ -41,6 +47,34 @@ pub fn shared(
         previous: signal::previous_action(signal, former).expect("a signal"),
         former,
     }
+}
+
+/// Returns an empty registry, whose timers never expire, with the handlers' data.
+pub fn registry() -> (Registry, &'static Shared) {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let signal = signal::choose(None).expect("a free signal");
+    let shared = shared(signal, &[SlabClass::fixed(512, 2)], |_| HOUR_NS, None);
+    let shared: &Shared = Box::leak(Box::new(shared));
+    let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };
+    let chosen = (signal, ThreadChoice::default());
+    (Registry::new(shared, RingMemory::default(), chosen, ThreadClock::Cpu, aim), shared)
+}
+
+/// Runs `body` with the kernel ids of `count` threads, which wait until it returns.
+pub fn with_threads<T>(count: usize, body: impl FnOnce(&[i32]) -> T) -> T {
+    let returns = Mutex::new(());
+    std::thread::scope(|scope| {
+        let _body_runs = returns.lock();
+        let (running, tids) = mpsc::channel();
+        for _ in 0..count {
+            let (running, returns) = (running.clone(), &returns);
+            scope.spawn(move || {
+                running.send(nix::unistd::gettid().as_raw()).expect("received");
+                drop(returns.lock());
+            });
+        }
+        body(&tids.iter().take(count).collect::<Vec<i32>>())
+    })
 }
 
 /// Sends the signal to the calling thread with this code and value.
