@@ -23,6 +23,8 @@ Seen = namedtuple("Seen", "samples cpu_ns threads leaves")
 
 TICKWALK, RECORDING, JFR, NODE_MODULES = sys.argv[1:5]
 HERE = pathlib.Path(__file__).parent
+# Times that a page without all of its rows is asked for.
+DUMPS = 5
 
 
 def run(*command, tries=1, **options):
@@ -144,7 +146,13 @@ class SpeedscopePage(html.parser.HTMLParser):
             methods = {frame for stack in profile["profiles"][thread]["samples"] for frame in stack}
             height = 1000 + 20 * len(methods)
             assert height <= 32_000, f"Chromium shows no window for {len(methods)} methods; take a smaller recording"
-            return cls(dom(f"{page}#localProfilePath={script}&view=sandwich", f"--window-size=1400,{height}"))
+            names = {profile["shared"]["frames"][method]["name"] for method in methods}
+            # Chromium may write the page before the rows are made.
+            for _ in range(DUMPS):
+                found = cls(dom(f"{page}#localProfilePath={script}&view=sandwich", f"--window-size=1400,{height}"))
+                if names <= found.methods.keys():
+                    break
+            return found
 
     def handle_starttag(self, tag, attributes):
         if tag == "tr":
