@@ -27,7 +27,7 @@ thread_local! {
     static LOOK_UPS: Cell<u32> = const { Cell::new(0) };
     /// The Java threads that the VM lists.
     static RUNNING: RefCell<Vec<jthread>> = const { RefCell::new(Vec::new()) };
-    /// What happens while the name of a thread is read.
+    /// Called whenever the name of a thread is read.
     static WHILE_NAMED: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 

@@ -10,7 +10,7 @@ use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -414,21 +414,30 @@ fn signals_reach_the_program_and_its_end_by_signal_is_told() {
     }
 }
 
-#[test]
-fn collect_records_until_it_is_told_to_stop() {
-    let directory = tempfile::tempdir().expect("temporary directory");
-    let socket = directory.path().join("socket");
+/// Starts a collector with its files below `directory`; returns it when it is ready, with its socket and its log.
+fn collector(directory: &Path, options: &[&str]) -> (Child, PathBuf, BufReader<ChildStderr>) {
+    let socket = directory.join("socket");
     let mut child = command()
-        .args(["collect", "--listen"])
+        .arg("collect")
+        .args(options)
+        .arg("--listen")
         .arg(format!("unix:{}", socket.display()))
         .arg("--dir")
-        .arg(directory.path().join("recordings"))
+        .arg(directory.join("recordings"))
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    let mut log = BufReader::new(child.stderr.take().expect("pipe")).lines();
-    let ready = log.next().expect("a line").expect("text");
+    let mut log = BufReader::new(child.stderr.take().expect("pipe"));
+    let mut ready = String::new();
+    log.read_line(&mut ready).expect("a line");
     assert!(ready.contains("ready"), "{ready}");
+    (child, socket, log)
+}
+
+#[test]
+fn collect_records_until_it_is_told_to_stop() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (mut child, socket, _log) = collector(directory.path(), &[]);
     let bytes = support::small().bytes();
     let mut agent = UnixStream::connect(&socket).expect("listening");
     agent.write_all(&bytes).expect("sent");
@@ -442,18 +451,7 @@ fn collect_records_until_it_is_told_to_stop() {
 #[test]
 fn a_collector_has_as_many_connections_as_the_option_says() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let socket = directory.path().join("socket");
-    let mut child = command()
-        .args(["collect", "--max-connections", "2", "--listen"])
-        .arg(format!("unix:{}", socket.display()))
-        .arg("--dir")
-        .arg(directory.path().join("recordings"))
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    let mut ready = String::new();
-    BufReader::new(child.stderr.take().expect("pipe")).read_line(&mut ready).expect("a line");
-    assert!(ready.contains("ready"), "{ready}");
+    let (mut child, socket, _log) = collector(directory.path(), &["--max-connections", "2"]);
     // Connections are accepted in the order in which they were made.
     let [_first, _second, mut third] = [(); 3].map(|()| UnixStream::connect(&socket).expect("listening"));
     // Far longer than a refusal takes; a connection that is served must not hang the test.
@@ -468,19 +466,9 @@ fn a_collector_has_as_many_connections_as_the_option_says() {
 #[test]
 fn a_collector_without_descriptors_waits_for_one() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let socket = directory.path().join("socket");
     let recordings = directory.path().join("recordings");
-    let mut child = command()
-        .args(["collect", "--listen"])
-        .arg(format!("unix:{}", socket.display()))
-        .arg("--dir")
-        .arg(&recordings)
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    let mut log = BufReader::new(child.stderr.take().expect("pipe")).lines().map(|line| line.expect("text"));
-    let ready = log.next().expect("a line");
-    assert!(ready.contains("ready"), "{ready}");
+    let (mut child, socket, log) = collector(directory.path(), &[]);
+    let mut log = log.lines().map(|line| line.expect("text"));
     let limit = |descriptors: usize| {
         let limit = format!("--nofile={descriptors}:");
         let pid = child.id().to_string();

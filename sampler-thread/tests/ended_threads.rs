@@ -35,16 +35,16 @@ const PERIOD_NS: u64 = 1_000_000;
 /// Ends a test that fails; nothing here takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the sampler asked of the process.
+/// A call of the sampler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// For threads that ended, and got some.
+    /// Of [`Threads::ended`], which returned at least one thread.
     Ended,
-    /// For this queue, for the first time since.
+    /// Of [`Queues::queue`] for this slot; only the first one is noted.
     Queue(u32),
-    /// For the queues with requests, which begins a drain.
+    /// Of [`Queues::ready`], which begins a drain.
     Ready,
-    /// To free this slot.
+    /// Of [`Threads::retire`] for this slot.
     Retired(u32),
 }
 
@@ -56,7 +56,7 @@ struct Process {
     is_first_ready: AtomicBool,
     /// The threads that have ended since the sampler asked.
     ended: Mutex<Vec<ThreadFacts>>,
-    /// What happened since the sampler found threads that ended.
+    /// The calls from the first [`Event::Ended`] on.
     events: Mutex<Vec<Event>>,
     rings_taken: AtomicUsize,
     retired: mpsc::Sender<u32>,

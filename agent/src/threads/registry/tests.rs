@@ -1,4 +1,4 @@
-//! Who waits for the registry's lock, and for how long: nobody in a pause, and a thread that starts for no file.
+//! The registry's lock: a pause does not wait for it, and it is not held while a file is read.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 

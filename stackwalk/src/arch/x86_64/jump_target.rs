@@ -25,7 +25,8 @@ pub(crate) fn is_near_jump_target(code: &[u8], pc: usize) -> bool {
         }
         Flow::Next | Flow::Away => false,
     };
-    // Whether an instruction from `start` on jumps to the pc, and whether the last one leads on to it.
+    // Decodes from `start` on: `None` if no instruction ends at the pc, else whether one of them jumps to the pc or the last
+    // one does not continue there.
     let looked_at = |start: usize| {
         let (mut is_target, mut last) = (false, (start, Flow::Away));
         for found in ends(before, start) {
@@ -58,7 +59,7 @@ pub(crate) fn has_far_jump(code: &[u8], start: u64, target: u64) -> bool {
 
 /// True if four bytes of `code` and the place where they are add up to `sum`.
 ///
-/// Four passes over whole words, in vector registers, take a tenth of the time of a search for the opcodes.
+/// The compiler makes vector instructions of these loops, but not of a search for the opcodes.
 fn has_distance(code: &[u8], sum: u32) -> bool {
     (0..size_of::<u32>()).any(|first| {
         let words = code.get(first..).unwrap_or_default().as_chunks().0;
