@@ -1,5 +1,5 @@
 //! The debug information that an interrupted instruction gets: that of the range which ends at it, since the instruction
-//! before it was running; that of the next range where a jump may have led to it.
+//! before it was running; that of the next range where a jump may have led to it, or where it was given up.
 //!
 //! Generated nmethods in the layouts of JDK 17 (debug information in the blob) and 25 (outside).
 
@@ -94,6 +94,26 @@ fn a_jump_target_belongs_to_the_code_behind_it() {
         expect_next(process, far, &[&[0x0f, 0x8c][..], &distance.to_le_bytes()].concat());
         // A table in front of the code.
         expect_next(process, process.code(place.0) - 64, &pc.to_le_bytes());
+    });
+}
+
+/// x86-64 only: elsewhere no access is known to be given up.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_access_to_memory_that_was_given_up_was_running() {
+    // Two nop and shr r11d, 8; mov r11d, [r10 + rdx * 4 + 0x10]. They take the place of the call before the pc.
+    let (quick, load) = ([0x90, 0x90, 0x41, 0xc1, 0xeb, 8], [0x45, 0x8b, 0x5c, 0x92, 0x10]);
+    for_each_place(|process, place| {
+        let (pc, next) = (process.pc(place), behind(place));
+        process.set_oop_maps(place.0, 0);
+        process.write_code(pc - 6, &quick);
+        process.write_code(pc, &load);
+        check(process, pc, [place, CALLER], process.chain(next));
+        assert!(!is_moved(process, pc, [place, CALLER]), "the range has the instruction in it");
+        // Where the instruction before may have waited, that one was running.
+        process.write_code(pc - 6, &[&[0x90][..], &load].concat());
+        check(process, pc, [place, CALLER], process.chain(place));
+        process.write_code(pc - 6, &[0, 0xe8, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     });
 }
 

@@ -36,6 +36,7 @@
 //! | `ASSEMBLER_ROUTINE_BYTES` | longest routine of libjvm without unwind table |
 //! | `static_call_stub_offset(around)` | distance from the start of a static call stub |
 //! | `is_near_jump_target(code, pc)` | code within `NEAR_JUMP_BEFORE` and `_AFTER` bytes jumps to a pc, or none reaches it otherwise |
+//! | `is_given_up(code, pc)` | an interrupt gives the instruction at a pc up while it waits; code as above |
 //! | `has_far_jump(code, start, pc)` | the same for code at any distance; a jump has `FAR_JUMP_BYTES` |
 //! | `far_jumps(code, start)` | the targets of the jumps in code |
 //! | `searches_string(around)`, `keeps_length(code, pc)` | inlined string code that keeps words below the complete frame |

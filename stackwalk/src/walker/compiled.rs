@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::cell::RefCell;
 
-use super::jump_target::is_jump_target;
+use super::running::{Running, running};
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
 use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
 use crate::cache::{CODE_BUFFER, Code, CompiledKind, CompiledPc};
@@ -267,19 +267,19 @@ fn scopes_at<M: Memory>(
     let layout = &hotspot.layout.nmethod;
     let mut find = |matching| find_scope(layout, bytes, blob.code_begin, cursor.pc, matching);
     let mut matched = cursor.matched();
-    let mut passes_jump_target = false;
+    let mut may_have_jumped = false;
     if matched == PcMatch::Interrupted {
         if let Some(own) = scopes.first_mut().filter(|_| is_in_prologue(cursor.pc, blob)) {
             let bci = layout.entry_bci(memory, blob.address).ok();
             *own = Scope { bci, ..Scope::unpack(*own) }.pack().ok_or(unknown)?;
             return Ok(1);
         }
-        // The instruction that was running is the one before the pc.
         if find(PcMatch::Exact)?.is_some() {
             let mut code = code.try_borrow_mut().map_err(|_| unknown)?;
-            passes_jump_target = is_jump_target(memory, blob, cursor.pc, &mut code[..]);
-            if !passes_jump_target {
-                matched = PcMatch::ExactOrNext;
+            match running(memory, blob, cursor.pc, &mut code[..]) {
+                Running::Before => matched = PcMatch::ExactOrNext,
+                Running::AtPc => {}
+                Running::PerhapsJump => may_have_jumped = true,
             }
         }
     }
@@ -292,7 +292,7 @@ fn scopes_at<M: Memory>(
     let mut has_ranges = || {
         *ranges.known.get_or_insert_with(|| layout.has_ranges(memory, blob.address, bytes.size(Part::Pcs)))
     };
-    let is_moved = passes_jump_target || !found.is_at_pc && !has_ranges();
+    let is_moved = may_have_jumped || !found.is_at_pc && !has_ranges();
     let own = scopes.first().map(|&own| Scope::unpack(own).method);
     let mut count = 0;
     let root = decode(hotspot.unsigned5, bytes, found.offset, |scope| {

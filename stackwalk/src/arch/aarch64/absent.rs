@@ -1,4 +1,5 @@
 //! Cases that code for this CPU does not have: string code and stubs that keep words below a frame without pushing them.
+//! That interrupts give accesses to memory up has not been measured on this CPU.
 //!
 //! Sources: `string_indexof`, `string_compare` and `generate_slow_subtype_check` in `cpu/aarch64`, JDK 11 to 25: all work in
 //! registers.
@@ -38,4 +39,9 @@ pub(crate) fn sp_without_return_address(
 /// Words from sp on that the code of `before` has reserved and not released.
 pub(crate) fn reserved_words(_before: &[u8]) -> u64 {
     0
+}
+
+/// True if the instruction at `pc` is one that interrupts give up while it waits.
+pub(crate) fn is_given_up(_code: &[u8], _pc: usize) -> bool {
+    false
 }

@@ -19,7 +19,7 @@ mod thaw;
 mod upcall;
 
 pub(crate) use absent::{
-    RESERVATION_REACH, STRING_CODE_REACH, keeps_length, linker_pops_argument, reserved_words,
+    RESERVATION_REACH, STRING_CODE_REACH, is_given_up, keeps_length, linker_pops_argument, reserved_words,
     searches_string, sp_without_return_address,
 };
 pub(crate) use calls::{

@@ -1,4 +1,4 @@
-//! Lengths and jumps of the instructions that HotSpot's compilers emit.
+//! Lengths, jumps and waits of the instructions that HotSpot's compilers emit.
 //!
 //! Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (format) and appendix A (opcode
 //! maps).
@@ -19,11 +19,24 @@ pub(crate) enum Flow {
     Away,
 }
 
+/// What an instruction can wait for once its operands are computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Nothing: it works on general registers, for a few cycles.
+    Nothing,
+    /// Memory outside of the frame.
+    Memory,
+    /// Unknown, among them division, floating-point numbers, vectors, the stack, calls, jumps, and the read of a safepoint
+    /// poll.
+    Other,
+}
+
 /// One instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Instruction {
     pub(crate) length: usize,
     pub(crate) flow: Flow,
+    pub(crate) wait: Wait,
 }
 
 /// Opcode maps: one byte, and behind `0f`, `0f 38` and `0f 3a`.
@@ -43,6 +56,8 @@ struct Opcode {
     short: bool,
     /// REX.W: `mov reg, imm` has eight.
     wide: bool,
+    /// REX.B and its like: the base register of an operand is one of r8 to r15.
+    extends_base: bool,
     /// Bytes up to the opcode and with it.
     length: usize,
 }
@@ -51,11 +66,15 @@ struct Opcode {
 pub(crate) fn decode(code: &[u8]) -> Option<Instruction> {
     let opcode = opcode(code)?;
     let behind = code.get(opcode.length..)?;
-    let operand = if has_modrm(&opcode)? { modrm_bytes(behind)? } else { 0 };
-    let immediate = immediate_bytes(&opcode, behind.first().copied().unwrap_or(0));
+    let has_modrm = has_modrm(&opcode)?;
+    let operand = if has_modrm { modrm_bytes(behind)? } else { 0 };
+    let modrm = behind.first().copied().unwrap_or(0);
+    let immediate = immediate_bytes(&opcode, modrm);
     let length = opcode.length.checked_add(operand)?.checked_add(immediate)?;
     let instruction = code.get(..length).filter(|code| code.len() <= MAX_INSTRUCTION_BYTES)?;
-    Some(Instruction { length, flow: flow(&opcode, behind.first().copied().unwrap_or(0), instruction) })
+    let wait =
+        if has_modrm { wait_of_operand(&opcode, modrm, behind) } else { wait_without_operand(&opcode) };
+    Some(Instruction { length, flow: flow(&opcode, modrm, instruction), wait })
 }
 
 fn opcode(code: &[u8]) -> Option<Opcode> {
@@ -64,9 +83,11 @@ fn opcode(code: &[u8]) -> Option<Opcode> {
     let prefixes = code.iter().take_while(|byte| is_prefix(byte)).count();
     let (before, rest) = code.split_at_checked(prefixes)?;
     let short = before.contains(&0x66);
-    let made = |map, byte, wide, bytes: usize| {
-        Some(Opcode { map, byte, short, wide, length: prefixes.checked_add(bytes)? })
+    let made = |map, byte, wide, extends_base, bytes: usize| {
+        Some(Opcode { map, byte, short, wide, extends_base, length: prefixes.checked_add(bytes)? })
     };
+    // VEX and EVEX keep REX.B inverted, beside the map.
+    let extends = |map: u8| map & 0x20 == 0;
     let by_number = |number| match number {
         1 => Some(Map::Secondary),
         2 => Some(Map::ThirtyEight),
@@ -75,9 +96,9 @@ fn opcode(code: &[u8]) -> Option<Opcode> {
     };
     // VEX with two and three bytes, EVEX.
     match *rest {
-        [0xc5, _, byte, ..] => return made(Map::Secondary, byte, false, 3),
-        [0xc4, map, _, byte, ..] => return made(by_number(map & 0x1f)?, byte, false, 4),
-        [0x62, map, _, _, byte, ..] => return made(by_number(map & 7)?, byte, false, 5),
+        [0xc5, _, byte, ..] => return made(Map::Secondary, byte, false, false, 3),
+        [0xc4, map, _, byte, ..] => return made(by_number(map & 0x1f)?, byte, false, extends(map), 4),
+        [0x62, map, _, _, byte, ..] => return made(by_number(map & 7)?, byte, false, extends(map), 5),
         _ => {}
     }
     let (rex, rest) = match *rest {
@@ -85,6 +106,7 @@ fn opcode(code: &[u8]) -> Option<Opcode> {
         _ => (None, rest),
     };
     let wide = rex.is_some_and(|rex| rex & 8 != 0);
+    let extends_base = rex.is_some_and(|rex| rex & 1 != 0);
     let (map, byte, bytes) = match *rest {
         [0x0f, 0x38, byte, ..] => (Map::ThirtyEight, byte, 3),
         [0x0f, 0x3a, byte, ..] => (Map::ThirtyA, byte, 3),
@@ -92,7 +114,7 @@ fn opcode(code: &[u8]) -> Option<Opcode> {
         [byte, ..] => (Map::Primary, byte, 1),
         [] => return None,
     };
-    made(map, byte, wide, usize::from(rex.is_some()).checked_add(bytes)?)
+    made(map, byte, wide, extends_base, usize::from(rex.is_some()).checked_add(bytes)?)
 }
 
 /// True if a ModRM byte follows the opcode; `None` for opcodes that do not exist in 64-bit mode.
@@ -186,6 +208,54 @@ fn flow(opcode: &Opcode, modrm: u8, instruction: &[u8]) -> Flow {
     }
 }
 
+fn wait_without_operand(opcode: &Opcode) -> Wait {
+    match (opcode.map, opcode.byte) {
+        (Map::Primary, byte @ 0x00..=0x3f) if matches!(byte & 7, 4 | 5) => Wait::Nothing,
+        // nop and xchg, sign extensions, test, mov of a constant.
+        (Map::Primary, 0x90..=0x99 | 0xa8 | 0xa9 | 0xb0..=0xbf) => Wait::Nothing,
+        // bswap.
+        (Map::Secondary, 0xc8..=0xcf) => Wait::Nothing,
+        _ => Wait::Other,
+    }
+}
+
+fn wait_of_operand(opcode: &Opcode, modrm: u8, operand: &[u8]) -> Wait {
+    let (mode, extension, register) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
+    if mode == 3 {
+        return if has_short_latency(opcode, extension) { Wait::Nothing } else { Wait::Other };
+    }
+    let is_on_stack = register == 4 && operand.get(1).is_some_and(|sib| sib & 7 == 4 && !opcode.extends_base);
+    match (opcode.map, opcode.byte) {
+        // lea, nop.
+        (Map::Primary, 0x8d) | (Map::Secondary, 0x1f) => Wait::Nothing,
+        // `test` of memory, which polls; pop; calls, jumps and push.
+        (Map::Primary, 0x85 | 0x8f) => Wait::Other,
+        (Map::Primary, 0xff) if extension >= 2 => Wait::Other,
+        // Prefetches, fences and the like.
+        (Map::Secondary, 0x0d | 0x18 | 0xae | 0xc7) => Wait::Other,
+        _ if is_on_stack => Wait::Other,
+        _ => Wait::Memory,
+    }
+}
+
+/// True for instructions of at most three cycles whose operands are general registers.
+fn has_short_latency(opcode: &Opcode, extension: u8) -> bool {
+    match (opcode.map, opcode.byte) {
+        (Map::Primary, 0x00..=0x3f | 0x63 | 0x69 | 0x6b | 0x80..=0x8b) => true,
+        (Map::Primary, 0xc0 | 0xc1 | 0xc6 | 0xc7 | 0xd0..=0xd3) => true,
+        // test, not, neg, but neither multiplication nor division.
+        (Map::Primary, 0xf6 | 0xf7) => extension <= 3,
+        // inc, dec.
+        (Map::Primary, 0xfe | 0xff) => extension <= 1,
+        // cmov, setcc, bit tests, double shifts, imul, extensions, bit scans, popcnt.
+        (Map::Secondary, 0x40..=0x4f | 0x90..=0x9f | 0xa3..=0xa5 | 0xab..=0xad | 0xaf) => true,
+        (Map::Secondary, 0xb3 | 0xb6..=0xbf) => true,
+        // andn, bzhi and shifts of BMI; rorx.
+        (Map::ThirtyEight, 0xf2..=0xf7) | (Map::ThirtyA, 0xf0) => true,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,9 +263,9 @@ mod tests {
 
     #[track_caller]
     fn check(code: &[u8], flow: Flow) {
-        let expected = Instruction { length: code.len(), flow };
         let padded: Vec<u8> = code.iter().copied().chain([0x90; 16]).collect();
-        assert_eq!(decode(&padded), Some(expected), "{code:x?}");
+        let found = decode(&padded).map(|found| (found.length, found.flow));
+        assert_eq!(found, Some((code.len(), flow)), "{code:x?}");
         for length in 0..code.len() {
             assert_eq!(decode(&code[..length]), None, "{length} bytes of {code:x?}");
         }
@@ -235,6 +305,63 @@ mod tests {
         ] {
             check(code, Flow::Next);
         }
+    }
+
+    #[test]
+    fn what_each_instruction_waits_for() {
+        let check = |expected, codes: &[&[u8]]| {
+            for code in codes {
+                assert_eq!(decode(code).map(|found| found.wait), Some(expected), "{code:x?}");
+            }
+        };
+        check(
+            Wait::Nothing,
+            &[
+                &[0x90],                         // nop
+                &[0x0f, 0x1f, 0x40, 0],          // nop [rax]
+                &[0x44, 0x8b, 0xd8],             // mov r11d, eax
+                &[0x41, 0xc1, 0xeb, 8],          // shr r11d, 8
+                &[0x33, 0xc8],                   // xor ecx, eax
+                &[0x48, 0x8d, 0x44, 0x82, 0x10], // lea rax, [rdx + rax * 4 + 0x10]
+                &[0x41, 0xb8, 1, 2, 3, 4],       // mov r8d, imm32
+                &[0x0f, 0xaf, 0xc1],             // imul eax, ecx
+                &[0x0f, 0x4c, 0xc1],             // cmovl eax, ecx
+                &[0xf7, 0xd9],                   // neg ecx
+                &[0x85, 0xc0],                   // test eax, eax
+                &[0xff, 0xc1],                   // inc ecx
+                &[0x3d, 1, 2, 3, 4],             // cmp eax, imm32
+                &[0xc4, 0xe2, 0x70, 0xf2, 0xc2], // andn eax, ecx, edx
+            ],
+        );
+        check(
+            Wait::Memory,
+            &[
+                &[0x45, 0x8b, 0x5c, 0x92, 0x10],       // mov r11d, [r10 + rdx * 4 + 0x10]
+                &[0x44, 0x89, 0x5c, 0x92, 0x10],       // mov [rdx + rdx * 4 + 0x10], r11d
+                &[0x3b, 0x48, 0x08],                   // cmp ecx, [rax + 8]
+                &[0x41, 0x8b, 0x04, 0x24],             // mov eax, [r12]
+                &[0xc4, 0xc1, 0x7e, 0x6f, 0x04, 0x24], // vmovdqu ymm0, [r12]
+                &[0xf2, 0x0f, 0x10, 0x40, 0x10],       // movsd xmm0, [rax + 0x10]
+                &[0xff, 0x40, 0x10],                   // inc dword [rax + 0x10]
+                &[0xf0, 0x4c, 0x0f, 0xb1, 0x11],       // lock cmpxchg [rcx], r10
+            ],
+        );
+        check(
+            Wait::Other,
+            &[
+                &[0x41, 0x85, 0x02],             // test [r10], eax: a poll
+                &[0x8b, 0x44, 0x24, 0x10],       // mov eax, [rsp + 0x10]
+                &[0xc5, 0xfe, 0x6f, 0x04, 0x24], // vmovdqu ymm0, [rsp]
+                &[0xf7, 0xf9],                   // idiv ecx
+                &[0xf2, 0x0f, 0x5e, 0xc1],       // divsd xmm0, xmm1
+                &[0x55],                         // push rbp
+                &[0xe8, 1, 2, 3, 4],             // call
+                &[0xff, 0x14, 0xc1],             // call [rcx + rax * 8]
+                &[0x7c, 0xf0],                   // jl
+                &[0x0f, 0x0d, 0x08],             // prefetchw [rax]
+                &[0x0f, 0xae, 0xf0],             // mfence
+            ],
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! searched for the opcodes.
 //! Source: `Assembler::jcc`, `jccb`, `jmp` and `jmpb` in `cpu/x86/assembler_x86.cpp`, JDK 11 to 25.
 
-use super::instruction::{Flow, Instruction, MAX_INSTRUCTION_BYTES, decode};
+use super::instruction::{Flow, Instruction, MAX_INSTRUCTION_BYTES, Wait, decode};
 
 /// Bytes before a pc that are decoded: the reach of a short jump, and enough instructions before it for decoding that began
 /// in the middle of one to fall into step. x86 code does so within a few instructions.
@@ -19,34 +19,44 @@ pub(crate) const FAR_JUMP_BYTES: usize = 6;
 /// not find the instruction at `pc`.
 pub(crate) fn is_near_jump_target(code: &[u8], pc: usize) -> bool {
     let (Some(before), Ok(target)) = (code.get(..pc), i64::try_from(pc)) else { return true };
-    let jumps = |(end, flow): (usize, Flow)| match flow {
+    let jumps = |&(end, Instruction { flow, .. }): &(usize, Instruction)| match flow {
         Flow::Branch(distance) | Flow::Jump(distance) => {
             i64::try_from(end).is_ok_and(|end| end.saturating_add(distance.into()) == target)
         }
         Flow::Next | Flow::Away => false,
     };
-    // Decodes from `start` on: `None` if no instruction ends at the pc, else whether one of them jumps to the pc or the last
-    // one does not continue there.
-    let looked_at = |start: usize| {
-        let (mut is_target, mut last) = (false, (start, Flow::Away));
-        for found in ends(before, start) {
-            is_target |= jumps(found);
-            last = found;
-        }
-        let leads_on = matches!(last.1, Flow::Next | Flow::Branch(_));
-        (last.0 == pc).then_some(is_target || !leads_on)
-    };
-    let starts = 0..MAX_INSTRUCTION_BYTES.min(pc.saturating_add(1));
-    starts.filter_map(looked_at).next().is_none_or(|is_target| is_target || ends(code, pc).any(jumps))
+    let mut is_target = false;
+    let Some(last) = last_instruction(before, |found| is_target |= jumps(found)) else { return true };
+    is_target
+        || !matches!(last.flow, Flow::Next | Flow::Branch(_))
+        || ends(code, pc).any(|found| jumps(&found))
 }
 
-/// Returns the instructions of `code` from `start` on: where each ends, and how it passes control on.
-fn ends(code: &[u8], start: usize) -> impl Iterator<Item = (usize, Flow)> {
+/// True if the instruction at `pc` accesses memory and the one before it waits for nothing.
+///
+/// An interrupt comes when the oldest instruction has ended, but an access to memory whose address is still being translated
+/// is given up, and begun anew after the interrupt (`design/interrupted-instruction.md`).
+pub(crate) fn is_given_up(code: &[u8], pc: usize) -> bool {
+    let Some((before, at)) = code.split_at_checked(pc) else { return false };
+    decode(at).is_some_and(|found| found.wait == Wait::Memory)
+        && last_instruction(before, |_| ()).is_some_and(|last| last.wait == Wait::Nothing)
+}
+
+/// Returns the last instruction of `code`; calls `met` for it and each one before, as [`ends`] returns them. `None` if no
+/// instruction that decoding finds ends with the code.
+fn last_instruction(code: &[u8], met: impl FnMut(&(usize, Instruction))) -> Option<Instruction> {
+    let reaches_end = |start: usize| ends(code, start).last().is_some_and(|(end, _)| end == code.len());
+    let start = (0..MAX_INSTRUCTION_BYTES.min(code.len())).find(|&start| reaches_end(start))?;
+    ends(code, start).inspect(met).last().map(|(_, instruction)| instruction)
+}
+
+/// Returns the instructions of `code` from `start` on, with the place where each ends.
+fn ends(code: &[u8], start: usize) -> impl Iterator<Item = (usize, Instruction)> {
     let mut at = start;
     core::iter::from_fn(move || {
-        let Instruction { length, flow } = decode(code.get(at..)?)?;
-        at = at.saturating_add(length);
-        Some((at, flow))
+        let instruction = decode(code.get(at..)?)?;
+        at = at.saturating_add(instruction.length);
+        Some((at, instruction))
     })
 }
 
@@ -117,6 +127,22 @@ mod tests {
         assert!(is_near_jump_target(&code, 0), "nothing is known of what is before");
         assert!(is_near_jump_target(&code, 99), "outside");
         assert!(is_near_jump_target(&[0x06; 40], 20), "no code");
+    }
+
+    #[test]
+    fn an_access_to_memory_behind_a_quick_instruction_is_given_up() {
+        let code = [&LOOP.repeat(2)[..], &[0x41, 0x85, 0x02]].concat();
+        let is_given_up = |at: usize| is_given_up(&code, at);
+        // Behind `jl`, in the loop (`xor` after `mov` of memory, `inc`, `cmp`, `jl`), and the read of a poll.
+        for at in [18, 23, 30, 32, 34, 36] {
+            assert!(!is_given_up(at), "{at}");
+        }
+        // mov eax, ecx; mov eax, [rax]; mov eax, [rax]
+        let chase = [0x8b, 0xc1, 0x8b, 0, 0x8b, 0];
+        assert!(super::is_given_up(&chase, 2), "behind a move of registers");
+        assert!(!super::is_given_up(&chase, 4), "behind another access");
+        assert!(!super::is_given_up(&chase, 0) && !super::is_given_up(&chase, 6), "at the ends");
+        assert!(!super::is_given_up(&chase, 99), "outside");
     }
 
     #[test]

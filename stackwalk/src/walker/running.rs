@@ -1,11 +1,13 @@
-//! Instructions of compiled code that are reached by a jump.
+//! Which instruction of compiled code was running when a thread was interrupted: the one before the pc, or the one at it.
 //!
 //! Direct jumps are found in the code. C2 jumps through tables that lie in front of the code, among its constants
 //! (`CodeBuffer::SECT_CONSTS` in `asm/codeBuffer.hpp`, `MachConstantNode` of `jumpXtnd` in `x86_64.ad`, JDK 11 to 25);
 //! where the header of an nmethod keeps entries as addresses, these lie in front of the code as well.
 //! Invariant: work is bounded, and code that cannot be read or is too far away counts as a jump.
 
-use crate::arch::{FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_near_jump_target};
+use crate::arch::{
+    FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_given_up, is_near_jump_target,
+};
 use crate::hotspot::code_blob::CodeBlob;
 use crate::memory::{Memory, Unreadable};
 
@@ -14,15 +16,26 @@ const FAR_REACH: u64 = 64 << 10;
 /// Bytes before the code that are searched: two tables of a `switch` with 200 cases.
 const TABLE_REACH: u64 = 4096;
 
-/// True if the instruction at `pc` may be reached otherwise than from the one before it; `buffer` is for code, which is read
-/// in blocks of its size.
-pub(super) fn is_jump_target<M: Memory + ?Sized>(
+/// Which instruction was running when a thread was interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Running {
+    /// The one before the pc.
+    Before,
+    /// The one at the pc, an access to memory that the interrupt has given up.
+    AtPc,
+    /// Perhaps a jump to the pc.
+    PerhapsJump,
+}
+
+/// Returns which instruction was running when a thread was interrupted at `pc`; `buffer` is for code, which is read in
+/// blocks of its size.
+pub(super) fn running<M: Memory + ?Sized>(
     memory: &M,
     blob: &CodeBlob,
     pc: u64,
     buffer: &mut [u8],
-) -> bool {
-    search(memory, blob, pc, buffer).unwrap_or(true)
+) -> Running {
+    search(memory, blob, pc, buffer).unwrap_or(Running::PerhapsJump)
 }
 
 fn search<M: Memory + ?Sized>(
@@ -30,26 +43,29 @@ fn search<M: Memory + ?Sized>(
     blob: &CodeBlob,
     pc: u64,
     buffer: &mut [u8],
-) -> Result<bool, Unreadable> {
+) -> Result<Running, Unreadable> {
     let (code, _) = code_around(blob, pc, (NEAR_JUMP_BEFORE, NEAR_JUMP_AFTER));
     let refused = Unreadable(pc);
     let near = buffer.get_mut(..usize::try_from(code.1 - code.0).map_err(|_| refused)?).ok_or(refused)?;
     memory.read(code.0, near)?;
-    if is_near_jump_target(near, usize::try_from(pc - code.0).map_err(|_| refused)?) {
-        return Ok(true);
+    let place = usize::try_from(pc - code.0).map_err(|_| refused)?;
+    if is_near_jump_target(near, place) {
+        return Ok(Running::PerhapsJump);
     }
+    let without_jump = if is_given_up(near, place) { Running::AtPc } else { Running::Before };
     let (code, is_all) = code_around(blob, pc, (FAR_REACH, FAR_REACH));
     if !is_all {
-        return Ok(true);
+        return Ok(Running::PerhapsJump);
     }
     let overlap = FAR_JUMP_BYTES - 1;
     let jumps = |block: &[u8], start: u64| has_far_jump(block, start, pc);
     if any_block(memory, code, buffer, overlap, jumps)? {
-        return Ok(true);
+        return Ok(Running::PerhapsJump);
     }
     let table = (blob.address.max(blob.code_begin.saturating_sub(TABLE_REACH)) & !7, blob.code_begin & !7);
     let lists = |block: &[u8], _| block.as_chunks().0.iter().any(|word| u64::from_ne_bytes(*word) == pc);
-    any_block(memory, table, buffer, 0, lists)
+    let is_listed = any_block(memory, table, buffer, 0, lists)?;
+    Ok(if is_listed { Running::PerhapsJump } else { without_jump })
 }
 
 /// Returns the code (start, end) of `blob` within these distances of `pc`, and whether it is all of it.
