@@ -34,6 +34,7 @@ public final class Stubs {
     private static final long[] longs = new long[70];
     private static final Object[] objects = new String[30];
     private static final String text = "a".repeat(90) + "zz5" + "b".repeat(20);
+    private static final String wide = "\u20ac".repeat(50) + "zz3" + "\u20ac\u20ad1".repeat(20);
     private static final BigInteger a = BigInteger.ONE.shiftLeft(700).subtract(BigInteger.TEN);
     private static final BigInteger b = BigInteger.ONE.shiftLeft(650).add(BigInteger.TEN);
     private static final BigInteger odd = BigInteger.ONE.shiftLeft(640).add(BigInteger.ONE);
@@ -88,7 +89,10 @@ public final class Stubs {
 
     private static long text(String text, byte[] bytes, int i) {
         String part = "zz" + (i & 7);
-        return text.indexOf(part) + Base64.getEncoder().encode(bytes).length
+        // Text of one byte a character, of two, and of one in text of two; short and long.
+        int found = text.indexOf(part) + text.substring(70).indexOf(part) + wide.indexOf(part)
+            + wide.substring(44, 58).indexOf(part) + wide.indexOf("\u20ad" + (i & 3));
+        return found + Base64.getEncoder().encode(bytes).length
             + new String(bytes, StandardCharsets.ISO_8859_1).hashCode()
             + Arrays.mismatch(bytes, 8, 190, bytes, 7, 189);
     }
