@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use collector::http::{HttpServer, Probe};
 use collector::store::{Retention, Store};
@@ -283,6 +284,29 @@ fn answers_have_the_fields_described() {
         }
     }
     served.server.stop();
+}
+
+/// The tables of a session that has sent something lately have no warning that its end is missing.
+#[test]
+fn a_session_that_goes_on_is_not_incomplete() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that was set");
+    for (age, goes_on) in [(Duration::from_secs(10), true), (Duration::from_secs(3_600), false)] {
+        let mut stream = Stream::new();
+        stream.thread(1, "main", ThreadKind::Java);
+        let stack = stream.java_stack(&["com/example/Main.main"]);
+        stream.sample(1, stack, 1_000_000);
+        stream.set_wall_clock((now - age).as_nanos() as u64);
+        let served = Served::of([stream]);
+        let (status, text) = served.get("/api/v1/top?limit=1");
+        assert_eq!(status, 200, "{text}");
+        assert_eq!(text.contains(", so far"), goes_on, "{text}");
+        assert_eq!(text.contains("recording incomplete"), !goes_on, "{text}");
+        let is_unended = |text: &str| text.contains("did not end properly");
+        assert_eq!(is_unended(&text), !goes_on, "{text}");
+        let answer = served.ask("top?limit=1&json=true");
+        assert_eq!(is_unended(&answer["warnings"].to_string()), !goes_on, "{answer}");
+        served.server.stop();
+    }
 }
 
 /// A method by line, beside the text of its file where the server has it; a request never names a path.

@@ -21,7 +21,7 @@ use std::process::Command;
 
 use stackwalk::{Frame, Memory, ScopeCache};
 use support::walks::{Named, walk};
-use support::{Jdk, Jvm, compile, jdks, pause, step_through};
+use support::{Jdk, Jvm, compile, jdks, step_through, wait_for_cpu};
 
 /// Sets of flags; one stands for the agent, and one exists from JDK 23 on.
 const FLAGS: [&str; 7] =
@@ -46,6 +46,9 @@ const GROUPS: [(&str, &[&str]); 12] = [
     ("entries of compiled code", &["method_entry_barrier"]),
     ("others", &[""]),
 ];
+
+/// CPU time after which the thread runs compiled code, in nanoseconds.
+const LOOP_NS: u64 = 200_000_000;
 
 fn steps_per_run() -> u32 {
     std::env::var("TICKWALK_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(40_000)
@@ -189,8 +192,8 @@ fn walks_inside_routines_find_the_caller_or_are_cut() {
                     .chain(chosen.split(' '))
                     .collect();
             let jvm = Jvm::start(&home, &options, &classes, "Stubs");
-            // The thread enters its loop.
-            pause(500);
+            // The thread enters its loop, and no longer waits for its compilation.
+            wait_for_cpu(jvm.pid(), "busy-stubs", LOOP_NS);
             step_one(&jvm, "busy-stubs", &mut counts);
             drop(jvm);
             let Counts { steps, whole, cut, wrong, routines, described, .. } = &counts;

@@ -11,7 +11,6 @@ use clap::Args;
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
 use profile::recording::keep_existing;
-use profile::warnings::UNENDED;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::Serialize;
 
@@ -221,8 +220,7 @@ pub fn dump(arguments: &Dump) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints the recording at `file`, a path for the JVM, and copies it if that is asked for. A profile that goes on has no
-/// end, which is no reason for a warning.
+/// Prints the recording at `file`, a path for the JVM, and copies it if that is asked for.
 fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<ExitCode> {
     // The copy that is read does not grow, and a link of the JVM's user leads to what that user may read.
     let directory = output::temporary_directory()?;
@@ -231,16 +229,10 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
     let mut to = fs::File::create(&copy).context("cannot write a temporary file")?;
     io::copy(&mut from, &mut to).context("cannot copy the recording")?;
     let recording = read_recording(&copy)?;
-    let (all, report) = (Selection::default(), Report::of_methods(shown.top));
+    let (all, report) = (Selection::default(), Report { goes_on, ..Report::of_methods(shown.top) });
     let text = match shown.json {
         true => serde_json::to_string_pretty(&table::report_json(&recording, &all, report, now_ns())?)?,
         false => table::report(&recording, &all, report, now_ns())?,
-    };
-    let text = match goes_on && !shown.json {
-        true => {
-            text.replace(", recording incomplete", ", so far").replace(&format!("warning: {UNENDED}\n"), "")
-        }
-        false => text,
     };
     output::print(|out| writeln!(out, "{text}"))?;
     output::tell(format_args!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().0));

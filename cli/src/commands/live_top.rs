@@ -25,10 +25,6 @@ const WINDOW: &str = "-10s";
 /// Rows and columns of a terminal that does not tell its size.
 const USUAL_SIZE: (usize, usize) = (24, 80);
 
-/// Beginnings of warnings that say what is always so here.
-const OF_PARTS: [&str; 2] =
-    ["warning: the session did not end properly", "warning: a part of the session is shown"];
-
 /// What the screens show.
 pub struct View<'a> {
     /// Process id of the JVM.
@@ -88,17 +84,15 @@ fn content(server: &StopHandle, view: &View<'_>, selection: &Selection) -> Optio
         Some(naming) => {
             let (_, width) = size();
             let (orders, limit) = (view.orders, view.limit);
-            let report = Report { orders, naming, limit, verbose: false, width };
+            let report = Report { orders, naming, limit, verbose: false, width, goes_on: true };
             table::report(&recording, selection, report, now_ns()).ok()?
         }
         None => {
-            table::threads(&ProcessProfile::of(&recording, selection, now_ns()).ok()?, view.limit).ok()?
+            let mut profile = ProcessProfile::of(&recording, selection, now_ns()).ok()?;
+            profile.set_going_on();
+            table::threads(&profile, view.limit).ok()?
         }
     };
-    // A profile that goes on is not complete.
-    let lines = text.lines().filter(|line| !OF_PARTS.iter().any(|warning| line.starts_with(warning)));
-    let text: String =
-        lines.map(|line| format!("{}\n", line.replace(", recording incomplete", ""))).collect();
     let command: String = session.hello.command.chars().filter(|letter| !letter.is_control()).collect();
     Some(format!("JVM {}: {command} (Ctrl-C ends)\n{text}", view.pid))
 }

@@ -13,6 +13,7 @@ use crate::cell::Cell;
 use crate::dictionary::{Copies, Dictionary};
 use crate::query::error::QueryError;
 use crate::query::matches::Matches;
+use crate::query::processes::{LIVE, state};
 use crate::query::selection::{Selection, Span};
 use crate::session::Session;
 use crate::source::{Extent, Part, Sample, Scope, Source};
@@ -30,6 +31,7 @@ pub struct ProcessProfile {
     /// All samples of the session by thread.
     by_thread: FxHashMap<u32, Cell>,
     is_part: bool,
+    goes_on: bool,
     cut: Option<FramingError>,
 }
 
@@ -45,7 +47,9 @@ impl ProcessProfile {
             return Err(QueryError::OneProcess(sessions.len()));
         }
         let (id, session) = sessions.into_iter().next().ok_or(QueryError::OneProcess(0))?;
-        Self::read(source, selection, &span, id, session)
+        // A source with an end gets no further samples.
+        let goes_on = source.end_ns().is_none() && state(&session, now_ns) == LIVE;
+        Ok(ProcessProfile { goes_on, ..Self::read(source, selection, &span, id, session)? })
     }
 
     /// Reads the processes of `selection` in `source` one after the other, as they are taken. Processes without samples in
@@ -86,6 +90,7 @@ impl ProcessProfile {
             samples: Vec::new(),
             by_thread: FxHashMap::default(),
             is_part: selection.narrows_sessions(),
+            goes_on: false,
             cut: source.cut(),
         };
         for part in source.parts().iter().filter(|part| part.overlaps(&span.range_ns())) {
@@ -156,7 +161,15 @@ impl ProcessProfile {
             samples.iter_mut().for_each(|sample| sample.stack = 0);
         }
         let by_thread = FxHashMap::default();
-        Some(ProcessProfile { session, dictionary: own, samples, by_thread, is_part: true, cut: None })
+        Some(ProcessProfile {
+            session,
+            dictionary: own,
+            samples,
+            by_thread,
+            is_part: true,
+            goes_on: false,
+            cut: None,
+        })
     }
 
     fn add_part(
@@ -300,6 +313,16 @@ impl ProcessProfile {
     /// Returns whether only a part of the session's samples is selected. The account always covers the whole session.
     pub fn is_part(&self) -> bool {
         self.is_part
+    }
+
+    /// Returns whether the session goes on, so that its end is not missing.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    /// Notes that the session goes on, which a copy of its recording does not tell.
+    pub fn set_going_on(&mut self) {
+        self.goes_on = self.session.goodbye.is_none();
     }
 
     /// Returns why reading the recording stopped before its last byte; `None` if every byte was read.

@@ -59,6 +59,9 @@ pub struct Summary {
     /// True if the agent sent statistics.
     #[serde(skip)]
     pub accounted: bool,
+    /// True if the session goes on, so that its end is not missing.
+    #[serde(skip)]
+    pub goes_on: bool,
 }
 
 /// Cost of the sampler thread.
@@ -171,6 +174,7 @@ impl Summary {
             unloading: Unloading::new(&statistics),
             self_tests: SelfTest::all(&statistics),
             accounted: session.statistics.is_some(),
+            goes_on: profile.goes_on(),
         }
     }
 
@@ -179,7 +183,7 @@ impl Summary {
         let evidence = Evidence {
             session: profile.session(),
             cpu: &self.cpu_ns,
-            is_complete: self.complete,
+            is_complete: self.complete || self.goes_on,
             cut: profile.cut(),
             is_part: profile.is_part(),
             unknown_samples: 0,
@@ -199,7 +203,11 @@ impl Summary {
             quantity::percent(self.explained),
             quantity::duration(lost),
             biased.unwrap_or_default(),
-            if self.complete { "" } else { ", recording incomplete" }
+            match (self.complete, self.goes_on) {
+                (true, _) => "",
+                (false, true) => ", so far",
+                (false, false) => ", recording incomplete",
+            }
         )
     }
 }

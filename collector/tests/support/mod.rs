@@ -76,6 +76,12 @@ impl Stream {
         self.messages[0].body = Some(Body::Hello(self.hello.clone()));
     }
 
+    /// Sets the time of the day at which the session began, in nanoseconds.
+    pub fn set_wall_clock(&mut self, wall_clock_ns: u64) {
+        self.hello.wall_clock_ns = wall_clock_ns;
+        self.messages[0].body = Some(Body::Hello(self.hello.clone()));
+    }
+
     /// Gives its process another id.
     pub fn set_pid(&mut self, pid: u32) {
         self.hello.pid = pid;

@@ -17,6 +17,7 @@ use std::io::{BufRead, BufReader, IoSliceMut};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Memory of another process.
 pub struct RemoteMemory(pub Pid);
@@ -316,6 +317,26 @@ fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> 
         saved_exception_pc: offsets.saved_exception_pc.and_then(word).unwrap_or(0),
     };
     Some(Snapshot { capture, stack })
+}
+
+/// Waits until the thread `name` of a process has used `ns` of CPU time.
+///
+/// # Panics
+/// If it has not after a minute.
+pub fn wait_for_cpu(pid: Pid, name: &str, ns: u64) {
+    let used = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let read = |folder: &Path, file| std::fs::read_to_string(folder.join(file)).ok();
+        let folder = tasks
+            .filter_map(|task| Some(task.ok()?.path()))
+            .find(|folder| read(folder, "comm").is_some_and(|comm| comm.trim() == name))?;
+        read(&folder, "schedstat")?.split(' ').next()?.parse::<u64>().ok()
+    };
+    let begin = Instant::now();
+    while used().is_none_or(|used| used < ns) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{name} runs");
+        pause(10);
+    }
 }
 
 /// Waits for `milliseconds`, where a stop at an arbitrary moment is intended and no event exists to wait for.

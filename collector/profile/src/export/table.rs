@@ -39,13 +39,15 @@ pub struct Report<'a> {
     pub verbose: bool,
     /// Columns of the terminal, to which packages are shortened; 0 for any.
     pub width: usize,
+    /// True if the session is known to go on, though its source is a recording.
+    pub goes_on: bool,
 }
 
 impl Report<'_> {
     /// Returns a report of up to `limit` methods in each order.
     pub fn of_methods(limit: usize) -> Self {
         let orders = &[Order::SelfTime, Order::TotalTime];
-        Report { orders, naming: Naming::Method, limit, verbose: false, width: 0 }
+        Report { orders, naming: Naming::Method, limit, verbose: false, width: 0, goes_on: false }
     }
 }
 
@@ -68,7 +70,12 @@ impl Hot {
     ) -> Result<Self, QueryError> {
         let (tree, span) = Tree::named(source, selection, report.naming, now_ns)?;
         let profile = match ProcessProfile::of(source, selection, now_ns) {
-            Ok(profile) => Some(profile),
+            Ok(mut profile) => {
+                if report.goes_on {
+                    profile.set_going_on();
+                }
+                Some(profile)
+            }
             Err(QueryError::OneProcess(2..)) => None,
             Err(error) => return Err(error),
         };

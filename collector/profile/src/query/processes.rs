@@ -85,6 +85,8 @@ const LONG_TEXT: usize = 4096;
 
 /// A process without messages for this time is silent; agents send heartbeats far more often.
 const SILENT_NS: u64 = 60_000_000_000;
+/// State of a session that goes on.
+pub(crate) const LIVE: &str = "live";
 
 /// Rows of a list, and the number of rows left out.
 pub type Listed<T> = (Vec<T>, usize);
@@ -168,6 +170,15 @@ fn shown(text: &str) -> String {
     format!("{}...", &text[..text.floor_char_boundary(LONG_TEXT)])
 }
 
+/// Returns whether a session goes on at `now_ns`, in the words of the API.
+pub(crate) fn state(session: &Session, now_ns: u64) -> &'static str {
+    match (&session.goodbye, now_ns.saturating_sub(session.last_ns) > SILENT_NS) {
+        (Some(_), _) => "ended",
+        (None, true) => "silent",
+        (None, false) => LIVE,
+    }
+}
+
 fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Account {
     let statistics = session.statistics.clone().unwrap_or_default();
     let mut lost: BTreeMap<String, u64> =
@@ -179,11 +190,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
     let cpu = CpuTime::new(session.mode(), session.kernel_ns(), session.sampled_ns, lost, &statistics);
     let queue = statistics.queue.unwrap_or_default();
     let hello = &session.hello;
-    let state = match (&session.goodbye, now_ns.saturating_sub(session.last_ns) > SILENT_NS) {
-        (Some(_), _) => "ended",
-        (None, true) => "silent",
-        (None, false) => "live",
-    };
+    let state = state(session, now_ns);
     Account {
         process: Process {
             process: format!("{id:016x}"),
@@ -239,7 +246,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
 
 /// Returns the warnings of one session. A live session in a store has no warning about its missing end.
 fn warnings(source: &dyn Source, session: &Session, cpu: &CpuTime, state: &str) -> Vec<String> {
-    if state == "live" && session.statistics.is_none() {
+    if state == LIVE && session.statistics.is_none() {
         // The first statistics come a second after the start.
         return Vec::new();
     }
