@@ -4,7 +4,8 @@ usage: readers.py TICKWALK RECORDING JFR NODE_MODULES
 
 Each reader returns samples (or None where the format has no count), CPU time in nanoseconds, CPU time by thread
 (kernel thread id; None where the format has no threads), and CPU time by the method on top of the stack. All of it has
-to be equal.
+to be equal. Where a format counts sampling intervals, its numbers have to be the recording's within half an interval, and
+the reader's sums have to be those of the numbers.
 """
 
 import base64
@@ -216,24 +217,61 @@ def firefox_threads(file):
     return found
 
 
+def half_an_interval(what, intervals, ns):
+    """Fails if a number of intervals is not that of a CPU time."""
+    interval = ACCOUNT["interval_ns"]
+    assert abs(intervals * interval - ns) * 2 <= interval, f"{what}: {intervals} intervals of {interval} ns for {ns} ns"
+
+
+def same_intervals(found, written):
+    """Fails if a reader's intervals by method are not those of the file."""
+    different = [(name, found[name], written[name]) for name in found.keys() | written.keys() if found[name] != written[name]]
+    assert not different, f"intervals by method (read, written): {different[:5]}"
+
+
+def intervals_of(functions, counted):
+    for function in functions:
+        counted[plain(function["name"])] += function["selfSamples"]
+
+
 def read_firefox(file):
-    """CPU time in microseconds."""
-    interval_ms = json.loads(pathlib.Path(file).read_text())["meta"]["interval"]
-    threads, leaves = Counter(), Counter()
+    """CPU time by thread, which the file has in microseconds; by method it has intervals."""
+    profile = json.loads(pathlib.Path(file).read_text())
+    written = Counter()
+    for thread in profile["threads"]:
+        names = profile["shared"]["stringArray"] if "shared" in profile else thread["stringArray"]
+        # Newer versions of the format have the tables once for all threads.
+        tables = profile["shared"] if "stackTable" in profile.get("shared", {}) else thread
+        intervals, ns = 0, 0
+        samples = thread["samples"]
+        for stack, weight, micros in zip(samples["stack"], samples["weight"], samples["threadCPUDelta"], strict=True):
+            intervals, ns = intervals + weight, ns + round((micros or 0) * 1e3)
+            if weight:
+                function = tables["frameTable"]["func"][tables["stackTable"]["frame"][stack]]
+                written[plain(names[tables["funcTable"]["name"][function]])] += weight
+        half_an_interval(thread["name"], intervals, ns)
+    threads, counted = Counter(), Counter()
     for thread, functions in firefox_threads(file):
         threads[int(str(thread["tid"]).split(".")[0])] += round(thread["cpuMs"] * 1e6)
-        for function in functions:
-            leaves[plain(function["name"])] += round(function["selfSamples"] * interval_ms * 1e6)
-    return Seen(None, sum(leaves.values()), threads, leaves)
+        intervals_of(functions, counted)
+    same_intervals(counted, written)
+    return Seen(None, sum(threads.values()), threads, None)
 
 
 def read_collapsed(file):
-    """In sampling intervals, without threads: the reader repeats a stack as often as its line says."""
-    leaves = Counter()
+    """Without threads: the reader repeats a stack as often as its line says."""
+    exact = dict(line.rsplit(" ", 1) for line in run(TICKWALK, "export", RECORDING, "--format", "collapsed", "--unit", "ns").splitlines())
+    written, counted = Counter(), Counter()
+    for line in pathlib.Path(file).read_text().splitlines():
+        stack, intervals = line.rsplit(" ", 1)
+        half_an_interval(stack, int(intervals), int(exact.pop(stack)))
+        written[stack.rsplit(";", 1)[-1]] += int(intervals)
+    for stack, ns in exact.items():
+        half_an_interval(stack, 0, int(ns))
     for _, functions in firefox_threads(file):
-        for function in functions:
-            leaves[plain(function["name"])] += function["selfSamples"] * ACCOUNT["interval_ns"]
-    return Seen(None, sum(leaves.values()), None, leaves)
+        intervals_of(functions, counted)
+    same_intervals(counted, written)
+    return Seen(None, None, None, None)
 
 
 def read_otlp(file):
@@ -306,7 +344,7 @@ def compare(name, seen, expected):
     complaints = []
     if seen.samples is not None and seen.samples != expected.samples:
         complaints.append(f"samples {seen.samples}, recorded {expected.samples}")
-    if seen.cpu_ns != expected.cpu_ns:
+    if seen.cpu_ns is not None and seen.cpu_ns != expected.cpu_ns:
         complaints.append(f"CPU ns {seen.cpu_ns}, recorded {expected.cpu_ns}")
     for what, got, want in [("thread", seen.threads, expected.threads), ("method", seen.leaves, expected.leaves)]:
         if got is None:
@@ -332,9 +370,9 @@ def main():
             seen = read(file)
             found = compare(name, seen, expected)
             complaints += found
-            hottest = seen.leaves.most_common(1)[0]
+            hottest = seen.leaves.most_common(1)[0] if seen.leaves else ("in intervals", "")
             print(f"  {'ok  ' if not found else 'FAIL'} {name:<11}{reader:<36} samples {seen.samples}, {seen.cpu_ns} ns, "
-                  f"{'no' if seen.threads is None else len(seen.threads)} threads, {len(seen.leaves)} methods, top {hottest[0]} {hottest[1]}")
+                  f"{'no' if seen.threads is None else len(seen.threads)} threads, {len(seen.leaves or [])} methods, top {hottest[0]} {hottest[1]}")
     for complaint in complaints:
         print(complaint)
     sys.exit(1 if complaints else 0)
