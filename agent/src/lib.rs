@@ -166,7 +166,9 @@ fn stop_attached(vm: Vm) -> jint {
     if callbacks::stop_attached(vm) {
         return JNI_OK;
     }
-    log::print("no profile runs in this JVM, so there is nothing to stop");
+    if !callbacks::vm_ends() {
+        log::print("no profile runs in this JVM, so there is nothing to stop");
+    }
     JNI_EINVAL
 }
 

@@ -5,6 +5,7 @@
 //! Sources: JVMTI 1.2, events VMInit, ThreadStart, ThreadEnd, VMDeath.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ enum State {
 
 static STATE: RwLock<State> = RwLock::new(State::Idle);
 static CLAIM: Mutex<Claim> = Mutex::new(Claim::Free);
+/// True once the VM has reported its end to a profile.
+static VM_ENDS: AtomicBool = AtomicBool::new(false);
 static ON_END: OnceLock<fn()> = OnceLock::new();
 /// Begins the next profile when the time of the present one is over, if profiles repeat.
 static REPEAT: Mutex<Option<fn()>> = Mutex::new(None);
@@ -304,7 +307,18 @@ pub fn start_now(vm: Vm) -> Result<(), String> {
 
 /// Starts profiling from Agent_OnAttach; prints why it does not, and returns whether a profile runs now.
 pub fn attach_now(vm: Vm) -> bool {
-    start_now(vm).map_err(|reason| log::print(&format!("{reason}; the program runs unprofiled"))).is_ok()
+    let outcome = start_now(vm);
+    if let Err(reason) = &outcome
+        && !vm_ends()
+    {
+        log::print(&format!("{reason}; the program runs unprofiled"));
+    }
+    outcome.is_ok()
+}
+
+/// Returns whether the VM has reported its end, which is no failure of a profile that begins or ends beside it.
+pub fn vm_ends() -> bool {
+    VM_ENDS.load(Ordering::Relaxed)
 }
 
 /// Has every sample of the running profile sent to its destinations; returns whether that is done within a second.
@@ -342,6 +356,7 @@ unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env) {
     // SAFETY: the VM passes the environment of the calling thread.
     let jni = unsafe { Jni::new(env.cast()) };
     guard::callback(|| {
+        VM_ENDS.store(true, Ordering::Relaxed);
         refresh_names(jni);
         stop("vm_death");
     });

@@ -5,6 +5,9 @@
 //! Approach: the protocol of the JDK's own attach tools. A JVM that finds `.attach_pidN` when SIGQUIT arrives opens the Unix
 //! socket `/tmp/.java_pidN` and reads commands there, one per connection; N is its own process id for itself, and `/tmp`
 //! that of its root directory.
+//! A JVM that is being created may overlook the file, or remove the socket that it has just opened as one of a former process
+//! (`AttachListener::vm_start`, which runs after the thread that handles the signal has started). So the signal is sent again
+//! while there is no socket, after pauses that double: a JVM that has a socket would print its stacks.
 //! Invariant: SIGQUIT is sent only to a process that has libjvm mapped, handles this signal, and does not say that it cannot
 //! be attached to. Everybody may write to `/tmp`: a socket is trusted only if the JVM's user owns it, and existing files and
 //! links are never written to.
@@ -30,6 +33,8 @@ use super::identity::Owner;
 use super::perf_data::PerfData;
 use super::process::{MappedFile, Process, user_name};
 
+/// Time from the first SIGQUIT to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Time limit for an answer: at the start the agent reads the VM's tables, at the end it delivers its last samples.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The agent's return code if a profile is already running: `JNI_EEXIST`.
@@ -130,9 +135,9 @@ impl Jvm {
         let directory = open_directory(&self.process.outer_path(Path::new("/tmp")))?;
         let socket = path_in(&directory, &format!(".java_pid{}", self.inner_pid));
         // The socket file of an ended process refuses connections.
-        let is_owned = || fs::symlink_metadata(&socket).is_ok_and(|file| file.uid() == self.owner.user);
         // The JVM reads the ids of the thread that connects.
-        let open = || is_owned().then(|| self.owner.act(|| UnixStream::connect(&socket)).ok()).flatten();
+        let open =
+            || self.owns(&socket).then(|| self.owner.act(|| UnixStream::connect(&socket)).ok()).flatten();
         if let Some(stream) = open() {
             return Ok(stream);
         }
@@ -140,30 +145,42 @@ impl Jvm {
         // The watch begins before the signal is sent, so the creation of the socket cannot be missed.
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&watch, path_in(&directory, "."), WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
-        kill_process(self.pid, Signal::QUIT)?;
         let deadline = Instant::now() + SOCKET_TIMEOUT;
+        let (mut next_signal, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
             if let Some(stream) = open() {
                 return Ok(stream);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = left.try_into().map_err(io::Error::other)?;
-            if poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&left))? == 0 {
+            let now = Instant::now();
+            if now >= deadline {
                 return Err(AttachError::NoSocket(self.process.0));
             }
+            if now >= next_signal {
+                kill_process(self.pid, Signal::QUIT).map_err(|_| AttachError::NoProcess(self.process.0))?;
+                (next_signal, pause) = (now + pause, 2 * pause);
+            }
+            let left = deadline.min(next_signal).saturating_duration_since(now);
+            let left = left.try_into().map_err(io::Error::other)?;
+            poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&left))?;
             // Discard the events; the loop checks the socket itself.
             let mut events = [0; 4096];
             let _ = rustix::io::read(&watch, &mut events);
         }
     }
 
-    /// Creates the file by which the JVM takes SIGQUIT for a request to attach: in its working directory, else in
-    /// `directory`. The JVM ignores files of other users.
+    /// Returns whether the JVM's user owns a file; that of another user is not trusted.
+    fn owns(&self, path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok_and(|file| file.uid() == self.owner.user)
+    }
+
+    /// Creates the file by which the JVM takes SIGQUIT for a request to attach: in `directory`, its `/tmp`, else in its working
+    /// directory, which is another one for a moment while a JVM starts (`open_directory_secure_cwd` in
+    /// `os/posix/perfMemory_posix.cpp`). The JVM ignores files of other users.
     fn trigger(&self, directory: &OwnedFd) -> Result<Trigger, AttachError> {
         let name = format!(".attach_pid{}", self.inner_pid);
         let mut failure = io::Error::from(io::ErrorKind::NotFound);
         let working = open_directory(&self.process.file("cwd"));
-        let places = [working, directory.try_clone()];
+        let places = [directory.try_clone(), working];
         for place in places.into_iter().flatten() {
             let path = path_in(&place, &name);
             let created = self.owner.act(|| {
@@ -172,7 +189,7 @@ impl Jvm {
             match created {
                 Ok(()) => return Ok(Trigger { owner: self.owner, place, name, is_ours: true }),
                 // Another tool has created the file, which has the same effect.
-                Err(reason) if reason.kind() == io::ErrorKind::AlreadyExists => {
+                Err(reason) if reason.kind() == io::ErrorKind::AlreadyExists && self.owns(&path) => {
                     return Ok(Trigger { owner: self.owner, place, name, is_ours: false });
                 }
                 Err(reason) => failure = reason,
@@ -266,6 +283,35 @@ mod tests {
         assert!(matches!(Jvm::find(0), Err(AttachError::NoProcess(0))));
         assert!(matches!(Jvm::find(-5), Err(AttachError::NoProcess(-5))));
         assert!(matches!(Jvm::find(i32::MAX), Err(AttachError::NoProcess(i32::MAX))));
+    }
+
+    /// A JVM that starts has another working directory for a moment, so the file is not made there.
+    #[test]
+    fn a_request_is_announced_among_the_temporary_files() {
+        let own = i32::try_from(std::process::id()).expect("a process id");
+        let jvm = Jvm {
+            pid: Pid::from_raw(own).expect("a process id"),
+            process: Process(own),
+            inner_pid: own,
+            owner: Owner::own(),
+            patience: ANSWER_TIMEOUT,
+        };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = open_directory(folder.path()).expect("exists");
+        let file = folder.path().join(format!(".attach_pid{own}"));
+        let trigger = jvm.trigger(&directory).expect("created");
+        assert!(file.exists());
+        let of_another_tool = jvm.trigger(&directory).expect("the same file");
+        drop(of_another_tool);
+        assert!(file.exists(), "it belongs to the one that made it");
+        // A file of another user, which the JVM ignores; only the superuser can make one.
+        if jvm.owner.user == 0 {
+            std::os::unix::fs::chown(&file, Some(12_345), None).expect("any user");
+            let elsewhere = jvm.trigger(&directory).expect("created in the working directory");
+            assert!(elsewhere.is_ours && Path::new(&elsewhere.name).exists());
+        }
+        drop(trigger);
+        assert!(!file.exists());
     }
 
     #[test]

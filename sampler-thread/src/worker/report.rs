@@ -37,6 +37,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if self.has_failed {
                 account.abandon(counters);
             }
+            if whole && let Some(facts) = self.process.thread(account.facts.slot) {
+                // Next to the losses: a handler that was under way when the profile ended may add to both.
+                account.facts.expired_ns = facts.expired_ns;
+            }
             // Perf events may be a little ahead of the clock until they are corrected.
             account.settle(counters);
             add_lost(&mut lost, &account.lost(counters));
