@@ -13,9 +13,8 @@ use crate::cell::Cell;
 use crate::dictionary::{Copies, Dictionary};
 use crate::query::error::QueryError;
 use crate::query::matches::Matches;
-use crate::query::processes::{LIVE, state};
 use crate::query::selection::{Selection, Span};
-use crate::session::Session;
+use crate::session::{LIVE, Session};
 use crate::source::{Extent, Part, Sample, Scope, Source};
 use crate::stop::{UNKNOWN, is_failure};
 
@@ -48,7 +47,7 @@ impl ProcessProfile {
         }
         let (id, session) = sessions.into_iter().next().ok_or(QueryError::OneProcess(0))?;
         // A source with an end gets no further samples.
-        let goes_on = source.end_ns().is_none() && state(&session, now_ns) == LIVE;
+        let goes_on = source.end_ns().is_none() && session.state(now_ns) == LIVE;
         Ok(ProcessProfile { goes_on, ..Self::read(source, selection, &span, id, session)? })
     }
 

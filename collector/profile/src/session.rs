@@ -12,6 +12,11 @@ use rustc_hash::FxHashMap;
 use crate::mode::Mode;
 use crate::thread::named;
 
+/// A process without messages for this time is silent; agents send heartbeats far more often.
+const SILENT_NS: u64 = 60_000_000_000;
+/// State of a session that goes on.
+pub(crate) const LIVE: &str = "live";
+
 /// Everything about a session but its samples.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
@@ -48,6 +53,15 @@ pub struct Session {
 }
 
 impl Session {
+    /// Returns whether it goes on at `now_ns`, in the words of the API.
+    pub(crate) fn state(&self, now_ns: u64) -> &'static str {
+        match (&self.goodbye, now_ns.saturating_sub(self.last_ns) > SILENT_NS) {
+            (Some(_), _) => "ended",
+            (None, true) => "silent",
+            (None, false) => LIVE,
+        }
+    }
+
     /// Returns a short name of the program: the one it was given, else its main class or jar without path and arguments.
     pub fn service(&self) -> &str {
         if !self.hello.service.is_empty() {

@@ -9,7 +9,7 @@ use super::error::QueryError;
 use super::selection::Selection;
 use crate::account::{CpuTime, Distribution, Timers, Waiting, by_name};
 use crate::sampling::Sampling;
-use crate::session::Session;
+use crate::session::{LIVE, Session};
 use crate::source::{Extent, Source};
 use crate::summary::NOT_RECEIVED;
 use crate::warnings::Evidence;
@@ -82,11 +82,6 @@ pub struct Account {
 
 /// Maximum length in bytes of a text of a process; a command line can have hundreds of KiB.
 const LONG_TEXT: usize = 4096;
-
-/// A process without messages for this time is silent; agents send heartbeats far more often.
-const SILENT_NS: u64 = 60_000_000_000;
-/// State of a session that goes on.
-pub(crate) const LIVE: &str = "live";
 
 /// Rows of a list, and the number of rows left out.
 pub type Listed<T> = (Vec<T>, usize);
@@ -170,15 +165,6 @@ fn shown(text: &str) -> String {
     format!("{}...", &text[..text.floor_char_boundary(LONG_TEXT)])
 }
 
-/// Returns whether a session goes on at `now_ns`, in the words of the API.
-pub(crate) fn state(session: &Session, now_ns: u64) -> &'static str {
-    match (&session.goodbye, now_ns.saturating_sub(session.last_ns) > SILENT_NS) {
-        (Some(_), _) => "ended",
-        (None, true) => "silent",
-        (None, false) => LIVE,
-    }
-}
-
 fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Account {
     let statistics = session.statistics.clone().unwrap_or_default();
     let mut lost: BTreeMap<String, u64> =
@@ -190,7 +176,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
     let cpu = CpuTime::new(session.mode(), session.kernel_ns(), session.sampled_ns, lost, &statistics);
     let queue = statistics.queue.unwrap_or_default();
     let hello = &session.hello;
-    let state = state(session, now_ns);
+    let state = session.state(now_ns);
     Account {
         process: Process {
             process: format!("{id:016x}"),
