@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::errors::{AttachError, LONGEST_ARGUMENT, SOCKET_TIMEOUT};
@@ -156,7 +157,10 @@ impl Jvm {
                 return Err(AttachError::NoSocket(self.process.0));
             }
             if now >= next_signal {
-                kill_process(self.pid, Signal::QUIT).map_err(|_| AttachError::NoProcess(self.process.0))?;
+                kill_process(self.pid, Signal::QUIT).map_err(|error| match error {
+                    Errno::SRCH => AttachError::NoProcess(self.process.0),
+                    error => error.into(),
+                })?;
                 (next_signal, pause) = (now + pause, 2 * pause);
             }
             let left = deadline.min(next_signal).saturating_duration_since(now);

@@ -54,6 +54,8 @@ struct Opcode {
     byte: u8,
     /// The prefix `66`: immediates of four bytes have two.
     short: bool,
+    /// The prefix `f3`, which makes `pause` of `nop`.
+    repeats: bool,
     /// REX.W: `mov reg, imm` has eight.
     wide: bool,
     /// REX.B and its like: the base register of an operand is one of r8 to r15.
@@ -82,9 +84,10 @@ fn opcode(code: &[u8]) -> Option<Opcode> {
         |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0xf0 | 0xf2 | 0xf3);
     let prefixes = code.iter().take_while(|byte| is_prefix(byte)).count();
     let (before, rest) = code.split_at_checked(prefixes)?;
-    let short = before.contains(&0x66);
+    let (short, repeats) = (before.contains(&0x66), before.contains(&0xf3));
     let made = |map, byte, wide, extends_base, bytes: usize| {
-        Some(Opcode { map, byte, short, wide, extends_base, length: prefixes.checked_add(bytes)? })
+        let length = prefixes.checked_add(bytes)?;
+        Some(Opcode { map, byte, short, repeats, wide, extends_base, length })
     };
     // VEX and EVEX keep REX.B inverted, beside the map.
     let extends = |map: u8| map & 0x20 == 0;
@@ -211,6 +214,7 @@ fn flow(opcode: &Opcode, modrm: u8, instruction: &[u8]) -> Flow {
 fn wait_without_operand(opcode: &Opcode) -> Wait {
     match (opcode.map, opcode.byte) {
         (Map::Primary, byte @ 0x00..=0x3f) if matches!(byte & 7, 4 | 5) => Wait::Nothing,
+        (Map::Primary, 0x90) if opcode.repeats => Wait::Other,
         // nop and xchg, sign extensions, test, mov of a constant.
         (Map::Primary, 0x90..=0x99 | 0xa8 | 0xa9 | 0xb0..=0xbf) => Wait::Nothing,
         // bswap.
@@ -352,6 +356,7 @@ mod tests {
                 &[0x41, 0x85, 0x02],             // test [r10], eax: a poll
                 &[0x8b, 0x44, 0x24, 0x10],       // mov eax, [rsp + 0x10]
                 &[0xc5, 0xfe, 0x6f, 0x04, 0x24], // vmovdqu ymm0, [rsp]
+                &[0xf3, 0x90],                   // pause
                 &[0xf7, 0xf9],                   // idiv ecx
                 &[0xf2, 0x0f, 0x5e, 0xc1],       // divsd xmm0, xmm1
                 &[0x55],                         // push rbp
