@@ -19,7 +19,7 @@ pub(crate) enum Flow {
     Away,
 }
 
-/// What an instruction can wait for once its operands are computed.
+/// What may delay an instruction whose inputs are ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// Nothing: it works on general registers, for a few cycles.
