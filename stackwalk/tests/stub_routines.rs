@@ -183,13 +183,13 @@ fn walks_inside_routines_find_the_caller_or_are_cut() {
         {
             let mut counts = Counts::default();
             let agent = format!("-agentpath:{}", no_sha_ni().display());
-            let chosen = if flags == NO_SHA_NI { &agent } else { flags };
+            let chosen = if flags == NO_SHA_NI { vec![agent.as_str()] } else { flags.split(' ').collect() };
             // One run has too few steps for both halves of the program, so each run executes one of them.
             let only = if flags.contains("SHA") { "-Ddigests=true" } else { "-Ddigests=false" };
             let options: Vec<&str> =
                 ["-XX:+UnlockDiagnosticVMOptions", "-XX:+PrintStubCode", "-Xbatch", only]
                     .into_iter()
-                    .chain(chosen.split(' '))
+                    .chain(chosen)
                     .collect();
             let jvm = Jvm::start(&home, &options, &classes, "Stubs");
             // The thread enters its loop, and no longer waits for its compilation.

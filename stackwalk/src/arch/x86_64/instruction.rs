@@ -19,7 +19,7 @@ pub(crate) enum Flow {
     Away,
 }
 
-/// What may delay an instruction whose inputs are ready.
+/// Whether an instruction may take much longer than a few cycles, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// Nothing: it works on general registers, for a few cycles.
@@ -242,7 +242,7 @@ fn wait_of_operand(opcode: &Opcode, modrm: u8, operand: &[u8]) -> Wait {
     }
 }
 
-/// True for instructions of at most three cycles whose operands are general registers.
+/// True for instructions of a few cycles whose operands are general registers.
 fn has_short_latency(opcode: &Opcode, extension: u8) -> bool {
     match (opcode.map, opcode.byte) {
         (Map::Primary, 0x00..=0x3f | 0x63 | 0x69 | 0x6b | 0x80..=0x8b) => true,
