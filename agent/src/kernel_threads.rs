@@ -101,8 +101,7 @@ fn completed(name: &str) -> Option<String> {
 /// Other stacks (of coroutines, alternate ones) stay unknown.
 /// Sources: proc_pid_maps(5), glibc `nptl/allocatestack.c`, musl `pthread_create.c`.
 pub fn stacks_at(places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
-    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
-    stacks_in(&String::from_utf8_lossy(&maps), places)
+    stacks_in(&maps::read().unwrap_or_default(), places)
 }
 
 fn stacks_in(maps: &str, places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {

@@ -24,6 +24,7 @@ use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
 use sampler_thread::validity::variables::HiddenSymbols;
+use sampler_thread::walk::native::maps;
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use sampler_thread::walk::vm::Vm as ReadVm;
 use stackwalk::{Capture, Frozen, HotSpot, LiveMemory, Memory, ThreadOffsets};
@@ -372,8 +373,7 @@ fn add_java_state(capture: &mut Capture, thread: u64, memory: &LiveMemory, offse
 
 /// Returns the bounds of the process's first stack, which the C library did not make; zeros if they are unknown.
 fn first_stack() -> (u64, u64) {
-    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
-    let text = String::from_utf8_lossy(&maps);
-    let found = sampler_thread::walk::native::maps::parse(&text).find(|mapping| mapping.path == "[stack]");
+    let text = maps::read().unwrap_or_default();
+    let found = maps::parse(&text).find(|mapping| mapping.path == "[stack]");
     found.map_or((0, 0), |mapping| (mapping.start, mapping.end))
 }

@@ -2,19 +2,23 @@
 //!
 //! Problem: a scheduler's tick (1 to 10 ms) is the earliest point at which a thread that works without a pause is replaced, and a
 //! thread of the program that starts meanwhile waits for it.
-//! Approach: work for many threads, on whatever thread, gives way about once a millisecond.
-//! Source: sched_yield(2).
+//! Approach: work for many threads, on whatever thread, rests about once a millisecond. It sleeps: a thread that only yields may
+//! go on at once (Linux chooses by deadlines, and those of short time slices are near), and a processor that only ever yields
+//! between two threads of the profiler has no turn for a third.
+//! Source: sched_yield(2), Linux 6.18 `kernel/sched/fair.c` (`yield_task_fair`).
 
 use std::time::{Duration, Instant};
 
-/// Time since the last turn of others.
+/// Time since the last rest.
 #[derive(Debug)]
 pub struct GivingWay {
     last: Instant,
 }
 
-/// Longest work without giving way. Each time may cost a turn of all waiting threads, so it is not shorter.
+/// Longest work without a rest. Each one may cost a turn of all waiting threads, so it is not shorter.
 const WORK: Duration = Duration::from_millis(1);
+/// A rest: longer than a thread needs to start (0.4 ms).
+const REST: Duration = Duration::from_micros(500);
 
 impl GivingWay {
     /// Begins the work.
@@ -26,7 +30,8 @@ impl GivingWay {
     /// Call it often, without a lock held.
     pub fn now_and_then(&mut self) {
         if self.last.elapsed() >= WORK {
-            std::thread::yield_now();
+            #[expect(clippy::disallowed_methods, reason = "the purpose is that others run meanwhile")]
+            std::thread::sleep(REST);
             self.last = Instant::now();
         }
     }

@@ -48,8 +48,7 @@ impl<M: Memory> StackPrinter<M> {
         let mut walker = StackWalker::new(unloading, true, MOST_FRAMES);
         walker.begin_drain(&vm);
         walker.refresh(&vm, None);
-        let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
-        let mut modules = modules(&String::from_utf8_lossy(&maps));
+        let mut modules = modules(&maps::read().unwrap_or_default());
         let code = vm.hotspot.code_ranges(&vm.memory).map(|(start, end)| Module {
             start,
             end,

@@ -12,6 +12,7 @@ use jni::sys::jint;
 use jvmti_sys::{
     jthread, jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo,
 };
+use sampler_thread::giving_way::GivingWay;
 
 /// Calls a function of the table; returns `Result<(), JvmtiError>`.
 #[cfg_attr(feature = "hooks", macro_export)]
@@ -159,10 +160,16 @@ impl Jvmti {
         jvmti_call!(self, GenerateEvents: fn(jint), event as jint)
     }
 
+    /// The VM visits all threads, under a lock that threads need to start (`jvmtiEventController.cpp`, JDK 11 to 25): where
+    /// that takes long, those that wait for it have their turn before the next call.
     fn notify(&self, event: jvmtiEvent, mode: jvmtiEventMode) -> Result<(), JvmtiError> {
         let mode = mode as jint;
         let all: jthread = std::ptr::null_mut();
-        jvmti_call!(self, SetEventNotificationMode: fn(jint, jint, jthread), mode, event as jint, all)
+        let mut giving_way = GivingWay::begin();
+        let outcome =
+            jvmti_call!(self, SetEventNotificationMode: fn(jint, jint, jthread), mode, event as jint, all);
+        giving_way.now_and_then();
+        outcome
     }
 
     /// Returns the name of a thread.

@@ -51,8 +51,7 @@ pub fn add_code_heaps(memory: &LiveMemory, hotspot: &HotSpot) {
 /// Reads the list of mappings, so it is called once.
 pub fn add_archive(memory: &LiveMemory, hotspot: &HotSpot) {
     let Some((start, end)) = hotspot.archive_range(memory) else { return };
-    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
-    for (start, end) in readable_parts(&String::from_utf8_lossy(&maps), start, end) {
+    for (start, end) in readable_parts(&maps::read().unwrap_or_default(), start, end) {
         // SAFETY: readable, and HotSpot never unmaps an archive that it uses (`HotSpot::archive_range`).
         unsafe { memory.add_permanent(start, end) };
     }

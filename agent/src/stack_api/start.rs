@@ -226,8 +226,7 @@ fn memos() -> &'static [Memo] {
 
 /// The end of the stack of the process's first thread, 0 if it is unknown.
 fn first_stack_end() -> u64 {
-    let text = std::fs::read("/proc/self/maps").unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    let text = maps::read().unwrap_or_default();
     maps::parse(&text).find(|mapping| mapping.path == "[stack]").map_or(0, |mapping| mapping.end)
 }
 

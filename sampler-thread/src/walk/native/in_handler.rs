@@ -11,10 +11,10 @@ use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends
 
 use super::entry::Entry;
 use super::image::Image;
+use super::maps;
 use super::rules::Rules;
 use super::tables::Tables;
 use super::unwind::{FEW_RULES, NoRule, Rule, Source, Unwinder};
-use super::{MAPS, maps};
 
 /// All libraries at one moment, in the order of their addresses.
 #[derive(Debug)]
@@ -34,8 +34,7 @@ struct Library {
 impl LibraryTables {
     /// Lists the libraries; `version` differs from that of other lists. Reads files and allocates.
     pub fn read<M: Memory + ?Sized>(memory: &M, version: u64) -> Self {
-        let bytes = std::fs::read(MAPS).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = maps::read().unwrap_or_default();
         let mut libraries = Vec::new();
         let mut first: Option<maps::Mapping<'_>> = None;
         for mapping in maps::parse(&text) {

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends_signal_handler};
 
 use crate::account::clock;
+use crate::giving_way::GivingWay;
 use debug_frames::DebugFrames;
 use entry::Entry;
 use image::Image;
@@ -37,9 +38,6 @@ use symbols::Symbols;
 use unwind::{NoRule, Rule, Source, Unwinder};
 
 pub use function_names::{NativeName, Owner};
-
-/// The list of mappings.
-const MAPS: &str = "/proc/self/maps";
 
 /// Longest time for which the list is used if the loader does not count libraries, and if it has loaded none: a program may map
 /// code by itself.
@@ -190,10 +188,7 @@ impl NativeLibraries {
     fn read_list(&mut self) -> bool {
         // CPU time: on a busy machine a thread may wait long for its processor in between.
         let (start, start_cpu_ns) = (Instant::now(), clock::own_cpu_nanos());
-        let changed = match std::fs::read(MAPS) {
-            Ok(bytes) => self.update(&String::from_utf8_lossy(&bytes)),
-            Err(_) => false,
-        };
+        let changed = maps::read().is_ok_and(|text| self.update(&text));
         let earned =
             self.list_read.map_or(Duration::ZERO, |at| start.saturating_duration_since(at) / READ_SHARE);
         let took = Duration::from_nanos(clock::own_cpu_nanos().saturating_sub(start_cpu_ns));
@@ -208,7 +203,9 @@ impl NativeLibraries {
     fn update(&mut self, text: &str) -> bool {
         let mut found: Vec<Library> = Vec::new();
         let mut first: Option<maps::Mapping<'_>> = None;
+        let mut giving_way = GivingWay::begin();
         for mapping in maps::parse(text) {
+            giving_way.now_and_then();
             let has_file = mapping.inode != 0 || mapping.path == "[vdso]";
             if mapping.offset == 0 && has_file {
                 first = Some(mapping);
