@@ -120,12 +120,13 @@ pub fn judge(case: &Case, relation: &mut impl FnMut(u64, i32, u64) -> Relation) 
 /// True if the newest frame that both lists have in common is at another call in ours, at number `ours` there and `theirs`
 /// in the other list, and all of ours that are newer return to calls that their compiled code lists.
 ///
-/// Where a method calls itself the frame may be one that theirs has newer, perhaps at an unknown bytecode: the lists then
-/// differ elsewhere.
+/// Where a method calls itself the frame may be one that theirs has newer, perhaps at an unknown bytecode, or at another one if
+/// it was interrupted there: the lists then differ elsewhere.
 fn is_at_other_call(case: &Case, ours: usize, theirs: usize) -> bool {
     let (Some(shared), Some((_, bci))) = (case.ours.get(ours), case.theirs.get(theirs)) else { return false };
+    let may_be = |at: usize, bci: i32| at == 0 || bci < 0 || bci == shared.bci;
     let is_newer =
-        case.theirs.iter().take(theirs).any(|&(id, bci)| id == shared.id && (bci < 0 || bci == shared.bci));
+        (0..).zip(&case.theirs).take(theirs).any(|(at, &(id, bci))| id == shared.id && may_be(at, bci));
     let is_listed = shared.is_listed && case.ours.first().is_some_and(|newest| newest.is_listed);
     is_listed && !is_newer && shared.is_there && shared.bci >= 0 && shared.bci != *bci
 }
@@ -398,13 +399,17 @@ mod tests {
         ];
         for no_frame in [false, true] {
             let mut found = Control::default();
-            // A method that calls itself at several bytecodes, the newest at one that the other list does not know.
-            let mut itself = listed(case(&[5; 9], &[5; 9]));
-            for (at, (frame, (_, bci))) in itself.ours.iter_mut().zip(&mut itself.theirs).enumerate() {
-                (frame.bci, *bci) =
-                    ([21, 35, 53, 35][at % 4], if at == 0 { -1 } else { [21, 35, 53, 35][at % 4] });
+            // A method that calls itself at several bytecodes, the newest at one that the other list does not know, or
+            // where the other list has the instruction behind.
+            for newest in [-1, 22] {
+                let mut itself = listed(case(&[5; 9], &[5; 9]));
+                for (at, (frame, (_, bci))) in itself.ours.iter_mut().zip(&mut itself.theirs).enumerate() {
+                    frame.bci = [21, 35, 53, 35][at % 4];
+                    *bci = if at == 0 { newest } else { frame.bci };
+                }
+                (0..9)
+                    .for_each(|number| dropped(&itself, number, &mut found, &mut |_, _, _| Relation::Named));
             }
-            (0..9).for_each(|number| dropped(&itself, number, &mut found, &mut |_, _, _| Relation::Named));
             // The VM calls a class initialiser, which no bytecode names.
             let mut called = listed(case(&[1, 2, 3, 9, 5, 6, 7, 8], &[1, 2, 3, 9, 5, 6, 7, 8]));
             called.ours[3].called_from_outside = true;
