@@ -63,12 +63,21 @@ pub mod vm_memory;
 
 /// A JVMTI or JNI call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{function} returned error {code}")]
+#[error("{function} returned error {code}{}", meaning(*code))]
 pub struct JvmtiError {
     /// Name of the function.
     pub function: &'static str,
     /// Error code that it returned, -1 if the VM has no such function.
     pub code: jint,
+}
+
+/// Returns what a user can make of an error code.
+fn meaning(code: jint) -> &'static str {
+    if code == jvmti_sys::jvmtiError::JVMTI_ERROR_WRONG_PHASE as jint {
+        " (wrong phase): the JVM is ending"
+    } else {
+        ""
+    }
 }
 
 /// A JVMTI environment, which lives as long as the process.
@@ -230,5 +239,17 @@ impl Jvmti {
     fn deallocate(&self, memory: *mut u8) {
         // A failure leaks the memory; none is known to occur.
         let _ = jvmti_call!(self, Deallocate: fn(*mut u8), memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_jvm_that_ends_says_so() {
+        let text = |code| JvmtiError { function: "SetEventCallbacks", code }.to_string();
+        assert_eq!(text(112), "SetEventCallbacks returned error 112 (wrong phase): the JVM is ending");
+        assert_eq!(text(103), "SetEventCallbacks returned error 103");
     }
 }
