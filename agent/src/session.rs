@@ -47,7 +47,7 @@ use crate::options::{ClockOption, Mode, Options};
 use crate::self_test::{self, Subject};
 use crate::signal::{io_signal, ucontext};
 use crate::start_error::StartError;
-use crate::threads::{JavaThreads, Registry, SampledProcess};
+use crate::threads::{JavaThreads, Registry, SampledProcess, TaskFolder};
 use crate::{
     destinations, handler_memory, kernel_threads, log, perf_event, scheduling, session_facts, signal,
     thread_layout, time_source, timer,
@@ -287,6 +287,7 @@ impl Session {
             memory,
             hotspot: Arc::clone(&hotspot),
             archive: Once::new(),
+            tasks: TaskFolder::open(),
         };
         let examined = Arc::clone(&hotspot);
         let generated = Arc::new(Routines::new(now));

@@ -16,8 +16,9 @@ use sampler_thread::process::{
 };
 use stackwalk::{HotSpot, LiveMemory};
 
+use super::Registry;
+use super::discovery::TaskFolder;
 use super::registry::pass_on;
-use super::{Registry, discovery};
 use crate::arena;
 use crate::jvmti::{symbols, vm_memory};
 use crate::{kernel_threads, signal, tick};
@@ -35,6 +36,8 @@ pub struct SampledProcess {
     pub hotspot: Arc<HotSpot>,
     /// Done once the archive of classes is added to the memory.
     pub archive: Once,
+    /// The list of the process's threads.
+    pub tasks: TaskFolder,
 }
 
 impl Queues for SampledProcess {
@@ -85,7 +88,7 @@ impl Threads for SampledProcess {
     fn discover(&self) {
         self.archive.call_once(|| vm_memory::add_archive(self.memory, &self.hotspot));
         vm_memory::add_code_heaps(self.memory, &self.hotspot);
-        let (begun, links) = (Instant::now(), discovery::links());
+        let (begun, links) = (Instant::now(), self.tasks.links());
         let look = {
             let mut table = self.registry.table.lock();
             let unsettled = !table.detached.is_empty();
