@@ -36,3 +36,25 @@ impl GivingWay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::resource::{UsageWho, getrusage};
+
+    use super::*;
+
+    #[test]
+    fn long_work_rests_and_short_work_does_not() {
+        // A thread that yields does not count as one that waits.
+        let waits = || getrusage(UsageWho::RUSAGE_THREAD).expect("own usage").voluntary_context_switches();
+        let mut short = GivingWay { last: Instant::now() + Duration::from_secs(60) };
+        let before = waits();
+        short.now_and_then();
+        assert_eq!(waits(), before);
+        let begun = Instant::now();
+        let mut long = GivingWay { last: begun - WORK };
+        long.now_and_then();
+        assert_eq!(waits(), before + 1);
+        assert!(long.last >= begun + REST, "the time counts anew");
+    }
+}
