@@ -21,9 +21,6 @@ use crate::signal::descriptors::Descriptors;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::start_error::StartError;
 
-/// Name of the threads that prepare a start beside the VM's own.
-pub const START_THREAD: &str = "tickwalk-start";
-
 /// What a thread of its own prepares: a huge page takes a millisecond to clear, and the offset is found on a thread that the
 /// C library made.
 struct Room {
@@ -44,7 +41,7 @@ impl PreparedRoom {
             + RingMemory::near_bytes(options.debug.queues.start)
             + SnapshotPool::bytes_needed(&classes_of(options));
         let prepare = move || Room { block: own_stack::find(), region: arena::map_forever_hot(bytes) };
-        std::thread::Builder::new().name(START_THREAD.to_owned()).spawn(prepare).map(Self)
+        std::thread::Builder::new().name("tickwalk-start".to_owned()).spawn(prepare).map(Self)
     }
 
     fn finish(self) -> io::Result<Room> {

@@ -34,7 +34,7 @@ use sampler_thread::{End, Sampler};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
 
 use crate::arena::Shared;
-use crate::handler_memory::{PreparedRoom, START_THREAD};
+use crate::handler_memory::PreparedRoom;
 use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags;
 use crate::jvmti::jni_calls::Jni;
@@ -67,8 +67,7 @@ pub struct PreparedSession {
     /// The JVMTI environment.
     pub jvmti: Jvmti,
     hotspot: HotSpot,
-    /// Searched for on a thread of its own while the VM starts; `None` without virtual threads.
-    mounted: Option<JoinHandle<Option<MountedOffsets>>>,
+    mounted: Option<MountedOffsets>,
     /// File of the VM's library, and the address of its first byte.
     library: (PathBuf, u64),
     /// The addresses of the VM's library.
@@ -115,12 +114,8 @@ impl PreparedSession {
             tracing::info!("DebugNonSafepoints keeps the value of the command line");
         }
         let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
-        let ((path, base), image) = (library.origin(), library.image());
-        let search = move || vm_memory::mounted_offsets(&library, memory);
-        let searching = has_virtual_threads
-            .then(|| std::thread::Builder::new().name(START_THREAD.to_owned()).spawn(search));
-        let mounted = searching.and_then(Result::ok);
-        let library = (path, base);
+        let mounted = has_virtual_threads.then(|| vm_memory::mounted_offsets(&library, memory)).flatten();
+        let (library, image) = (library.origin(), library.image());
         // While the VM starts. In a program that runs, a former profile may leave its memory to this one.
         let room = if is_attached { None } else { PreparedRoom::begin(&options).ok() };
         Ok(Self {
@@ -207,7 +202,7 @@ impl Session {
         vm_memory::add_code_heaps(memory, &hotspot);
         vm_memory::add_counters(memory, &hotspot);
         let mut offsets = hotspot.thread_offsets();
-        offsets.mounted = mounted.and_then(|searching| searching.join().ok().flatten());
+        offsets.mounted = mounted;
         if let Some(address) = thread.and_then(|thread| jni.java_thread(thread)) {
             let sp = std::ptr::from_ref(&address) as u64;
             if let Some(field) = thread_layout::wrong_field(memory, address, sp, &offsets) {

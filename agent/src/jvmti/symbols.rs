@@ -18,9 +18,6 @@ pub struct Library {
     file: PathBuf,
 }
 
-// SAFETY: the loader's functions may be called with a handle on any thread.
-unsafe impl Send for Library {}
-
 impl Library {
     /// Returns its file, and the address of the file's first byte.
     pub fn origin(&self) -> (PathBuf, u64) {
