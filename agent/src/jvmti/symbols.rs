@@ -65,10 +65,22 @@ impl Library {
 
     /// Returns the library's segments, in ascending order; they stay mapped as long as the handle is open.
     pub fn segments(&self) -> Vec<Segment> {
-        let mut search = Search { base: self.base, found: Vec::new() };
+        self.search().found
+    }
+
+    /// Returns the addresses of variables that are read from the file, without constants with relocations.
+    pub fn variables(&self) -> Option<Range<u64>> {
+        let Search { found, constants_end, .. } = self.search();
+        let data = found.into_iter().find(|segment| segment.is_writable)?;
+        let end = data.range.start.saturating_add(data.file_bytes).min(data.range.end);
+        Some(constants_end.clamp(data.range.start, end)..end)
+    }
+
+    fn search(&self) -> Search {
+        let mut search = Search { base: self.base, found: Vec::new(), constants_end: 0 };
         // SAFETY: the callback matches and `search` outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut search).cast()) };
-        search.found
+        search
     }
 }
 
@@ -106,6 +118,8 @@ pub struct Segment {
 struct Search {
     base: u64,
     found: Vec<Segment>,
+    /// End of the part that the linker makes read-only after it has relocated it, 0 if there is none.
+    constants_end: u64,
 }
 
 /// Collects the loadable segments of the library whose first segment lies at `base`.
@@ -119,13 +133,18 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, search
     }
     // SAFETY: the record names `dlpi_phnum` program headers.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
+    for header in headers {
         let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
-        search.found.push(Segment {
-            range: start..start.wrapping_add(header.p_memsz),
-            file_bytes: header.p_filesz,
-            is_writable: header.p_flags & libc::PF_W != 0,
-        });
+        let range = start..start.wrapping_add(header.p_memsz);
+        match header.p_type {
+            libc::PT_LOAD => search.found.push(Segment {
+                range,
+                file_bytes: header.p_filesz,
+                is_writable: header.p_flags & libc::PF_W != 0,
+            }),
+            libc::PT_GNU_RELRO => search.constants_end = range.end,
+            _ => {}
+        }
     }
     1
 }

@@ -29,13 +29,11 @@ pub fn of_library(library: &Library) -> &'static LiveMemory {
 
 /// Finds the offsets in a `JavaThread` at which the VM stores the mounted virtual thread, from data of the VM's library.
 pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<MountedOffsets> {
-    let segments = library.segments();
     // Strings are in the last read-only segment. The code, where it has a segment of its own, is left out: tables of
     // functions look like rows too, and a thousand pages of code would be read in vain.
-    let names = segments.iter().rfind(|segment| !segment.is_writable)?.range.clone();
-    let data = segments.iter().find(|segment| segment.is_writable)?;
-    let data = data.range.start..data.range.start.saturating_add(data.file_bytes).min(data.range.end);
-    MountedOffsets::find(|name| library.symbol(name), memory, data, &names)
+    let names = library.segments().into_iter().rfind(|segment| !segment.is_writable)?.range;
+    // The VM's tables of fields are variables. Constants are five times as many bytes, and reading them would make them resident.
+    MountedOffsets::find(|name| library.symbol(name), memory, library.variables()?, &names)
 }
 
 /// Adds the committed code heaps of a started VM; call it again to follow their growth.

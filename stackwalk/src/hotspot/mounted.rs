@@ -24,7 +24,7 @@ pub struct MountedOffsets {
 }
 
 impl MountedOffsets {
-    /// Searches for the rows in `data`, the writable part of libjvm; the strings of libjvm lie in `names`.
+    /// Searches for the rows in `data`, the variables of libjvm; the strings of libjvm lie in `names`.
     ///
     /// `lookup` gives the address of a symbol exported by libjvm.
     pub fn find<M: Memory + ?Sized>(
