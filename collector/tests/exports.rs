@@ -170,6 +170,8 @@ struct Location {
 struct Line {
     #[prost(uint64, tag = "1")]
     function: u64,
+    #[prost(int64, tag = "2")]
+    line: i64,
 }
 #[derive(Clone, PartialEq, Message)]
 struct Function {
@@ -397,9 +399,8 @@ fn speedscope() {
     );
 }
 
-/// Two lines of one method are one frame, or two if lines are asked for.
-#[test]
-fn lines_of_a_method_are_frames_on_request() {
+/// A method with one interval in its line 10 and three in line 12.
+fn of_two_lines() -> ProcessProfile {
     let mut stream = Stream::new();
     stream.thread(1, "main", ThreadKind::Java);
     for (bci, line, times) in [(1, 10, 1), (9, 12, 3)] {
@@ -409,7 +410,57 @@ fn lines_of_a_method_are_frames_on_request() {
         stream.sample(1, stack, times * INTERVAL_NS);
     }
     stream.goodbye();
-    let profile = stream.profile();
+    stream.profile()
+}
+
+/// Formats whose frames have lines besides names; JFR is read by `java-tests/truth`.
+#[test]
+fn lines_have_their_cpu_time() {
+    let profile = of_two_lines();
+    let expected = BTreeMap::from([(10, INTERVAL_NS), (12, 3 * INTERVAL_NS)]);
+
+    let file = pprof_file(&profile);
+    let of_row = |row: &Row| {
+        let line = file.locations[row.locations[0] as usize - 1].lines[0].line;
+        (line, row.values[1] as u64)
+    };
+    assert_eq!(file.samples.iter().map(of_row).collect::<BTreeMap<_, _>>(), expected, "pprof");
+
+    let request = otlp::request(&profile, 1, 2);
+    let tables = request.dictionary.expect("a dictionary");
+    let written = &request.resource_profiles[0].scope_profiles[0].profiles[0];
+    let of_sample = |sample: &opentelemetry_proto::tonic::profiles::v1development::Sample| {
+        let location = tables.stack_table[sample.stack_index as usize].location_indices[0];
+        let line = tables.location_table[location as usize].lines[0].line;
+        (line, (sample.values[0] * written.period) as u64)
+    };
+    assert_eq!(written.samples.iter().map(of_sample).collect::<BTreeMap<_, _>>(), expected, "OTLP");
+
+    let (mut samples_file, mut stacks_file) = (Vec::new(), Vec::new());
+    parquet::write(&profile, Table::Samples, &mut samples_file).expect("memory");
+    parquet::write(&profile, Table::Stacks, &mut stacks_file).expect("memory");
+    let of_stack = |row: ::parquet::record::Row| {
+        let ::parquet::record::Field::Group(details) = &row.get_list(3).expect("a list").elements()[0] else {
+            panic!("{row}");
+        };
+        let line = details.get_int(3).expect("a line");
+        (row.get_long(0).expect("an id"), i64::from(line))
+    };
+    let lines: BTreeMap<i64, i64> = table_rows(stacks_file).into_iter().map(of_stack).collect();
+    let of_row = |row: ::parquet::record::Row| {
+        (lines[&row.get_long(6).expect("a stack")], row.get_long(7).expect("CPU time") as u64)
+    };
+    assert_eq!(
+        table_rows(samples_file).into_iter().map(of_row).collect::<BTreeMap<_, _>>(),
+        expected,
+        "Parquet"
+    );
+}
+
+/// Two lines of one method are one frame, or two if lines are asked for.
+#[test]
+fn lines_of_a_method_are_frames_on_request() {
+    let profile = of_two_lines();
     for (lines, expected) in [(false, "a.B.c 4\n"), (true, "a.B.c:10 1\na.B.c:12 3\n")] {
         let options = Options { lines, ..Options::default() };
         let (mut text, mut json) = (Vec::new(), Vec::new());

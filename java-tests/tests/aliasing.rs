@@ -61,5 +61,12 @@ on_every_jdk! { concurrent;
             let tolerance = UNEQUAL_WEIGHTS * binomial_tolerance(truth, samples);
             assert!((share - truth).abs() <= tolerance, "{method}: {share}, truth {truth}, tolerance {tolerance}");
         }
+        // The rest is the threads' starts and ends, which get no more samples than their time.
+        let accounts = run.summary().threads.iter().filter(|thread| thread.name.starts_with("tiny-"));
+        let burnt: i64 = accounts.map(|thread| thread.clock_ns() - thread.before_timer_ns).sum();
+        let sampled = run.stacks_by_thread().ns_where(is_short);
+        let (share, truth) = (all_sampled as f64 / sampled as f64, all_burnt as f64 / burnt as f64);
+        let tolerance = UNEQUAL_WEIGHTS * binomial_tolerance(truth.min(1.0), sampled / reported_tick_ns());
+        assert!((share - truth).abs() <= tolerance, "methods have {share} of the threads, truth {truth}, tolerance {tolerance}");
     }
 }

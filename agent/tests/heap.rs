@@ -1,0 +1,295 @@
+//! Reads of the Java heap by the handler, in a made heap without a JVM: what a pause makes uncertain is not used, and a
+//! reference is followed only where its object stays.
+
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls that read the test's own memory")]
+
+mod support;
+
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use queue::SlabClass;
+use sampler_thread::walk::snapshot::{CHUNK_HEAD_BYTES, FrozenExtent};
+use stackwalk::{
+    Capture, ChunkBottom, ChunkClass, Colours, FORWARDED, FrozenOffsets, Objects, Shifted, ThreadOffsets,
+};
+use tickwalk::arena::Shared;
+use tickwalk::signal::heap::{Heap, Reference};
+use tickwalk::signal::{self, mounted};
+
+/// Values of a thread's state.
+const IN_NATIVE: u64 = 4;
+const IN_JAVA: u64 = 8;
+/// Class word of chunks.
+const CHUNK_CLASS: u64 = 0x1234;
+/// Offset of the tail of a continuation, of the parent of a chunk, and of the reference field of other objects.
+const FIELD: u32 = 16;
+/// Offset of a chunk's stack words.
+const WORDS: u64 = 64;
+
+/// Objects, by their first words in the heap.
+const CONTINUATION: usize = 0;
+const CHUNK: usize = 16;
+const OBJECT: usize = 64;
+const TARGET: usize = 96;
+
+/// Masks of the VM, and the place of its good mask in a `JavaThread`.
+const GOOD: u64 = 1 << 12;
+const BAD: u64 = 1 << 13;
+const SHIFT: u64 = 16;
+const THREAD_GOOD: u32 = 8;
+
+/// A heap, a thread and the VM's variables.
+struct Made {
+    heap: [AtomicU64; 128],
+    thread: [AtomicU64; 4],
+    good: AtomicU64,
+    bad: AtomicU64,
+    shift: AtomicU64,
+    collections: AtomicU64,
+}
+
+fn address(word: &AtomicU64) -> u64 {
+    std::ptr::from_ref(word) as u64
+}
+
+impl Made {
+    /// A continuation with a chunk of 16 words, of which the third to the tenth hold frames.
+    fn new() -> &'static Self {
+        let made = Box::leak(Box::new(Self {
+            heap: [const { AtomicU64::new(0) }; 128],
+            thread: [const { AtomicU64::new(0) }; 4],
+            good: AtomicU64::new(GOOD),
+            bad: AtomicU64::new(BAD),
+            shift: AtomicU64::new(SHIFT),
+            collections: AtomicU64::new(0),
+        }));
+        made.set(CONTINUATION + 2, made.at(CHUNK));
+        made.set(CHUNK + 1, CHUNK_CLASS);
+        // The frames begin two words above what is copied with them.
+        made.set(CHUNK + 3, 16 | 4 << 32);
+        made.set(CHUNK + 4, 10);
+        (0..16).for_each(|word| made.set(CHUNK + WORDS as usize / 8 + word, 100 + word as u64));
+        made
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        self.heap[word].store(value, Ordering::Relaxed);
+    }
+
+    fn at(&self, word: usize) -> u64 {
+        address(&self.heap[word])
+    }
+
+    /// References with colours below the address, or as a part of it.
+    fn coloured(&self, below: bool) -> Objects {
+        let shifted = Shifted { shift: address(&self.shift), thread_good_mask: THREAD_GOOD };
+        Objects::Coloured(Colours {
+            bad_mask: address(&self.bad),
+            good_mask: address(&self.good),
+            shifted: below.then_some(shifted),
+            collections: address(&self.collections),
+        })
+    }
+
+    /// Data of the handlers, after one pause.
+    fn shared(&self, objects: Objects, holds_pauses_off: bool) -> Shared {
+        let class = ChunkClass {
+            klass: 0,
+            parent: FIELD,
+            size: 24,
+            sp: 28,
+            bottom: ChunkBottom::Field(32),
+            tail: FIELD,
+            thread_id: 24,
+            name: None,
+        };
+        let frozen = FrozenOffsets {
+            continuation: 8,
+            class,
+            words: WORDS as u32,
+            narrow: None,
+            heap: (self.at(0), self.at(127) + 8),
+            objects,
+            holds_pauses_off,
+            klass: 8,
+            klass_word: CHUNK_CLASS,
+            klass_mask: u64::from(u32::MAX),
+            name: None,
+            barrier: 0,
+        };
+        let signal = signal::choose(None).expect("a free signal");
+        Shared {
+            frozen: Some(Box::leak(Box::new(frozen))),
+            offsets: ThreadOffsets { in_java: IN_JAVA as u32, ..ThreadOffsets::default() },
+            pauses: AtomicU64::new(2),
+            ..support::shared(signal, &[SlabClass::fixed(512, 2)], |_| 1, None)
+        }
+    }
+}
+
+fn leak(shared: Shared) -> &'static Shared {
+    Box::leak(Box::new(shared))
+}
+
+fn heap_in(state: u64, shared: &'static Shared) -> Option<Heap> {
+    Heap::of(&Capture { thread_state: state, ..Capture::ZERO }, shared)
+}
+
+#[test]
+fn nothing_is_read_while_a_pause_runs_beside_the_handler() {
+    let may_read = |holds_pauses_off, state, pauses| {
+        let shared = leak(Made::new().shared(Objects::Still, holds_pauses_off));
+        shared.pauses.store(pauses, Ordering::Relaxed);
+        heap_in(state, shared).is_some()
+    };
+    assert!(may_read(true, IN_JAVA, 2) && may_read(true, IN_NATIVE, 2) && may_read(false, IN_JAVA, 2));
+    assert!(may_read(true, IN_JAVA, 3), "a pause that waits for this thread");
+    assert!(!may_read(true, IN_NATIVE, 3));
+    assert!(!may_read(false, IN_JAVA, 3), "JDK 28: Java code looks for the pause later");
+}
+
+#[test]
+fn all_that_moves_objects_changes_the_state() {
+    let made = Made::new();
+    let shared = leak(made.shared(made.coloured(true), true));
+    let changes: [&dyn Fn(); 3] = [
+        &|| _ = shared.pauses.fetch_add(2, Ordering::Relaxed),
+        &|| made.good.store(BAD, Ordering::Relaxed),
+        // The mask is that of two collections before.
+        &|| _ = made.collections.fetch_add(2, Ordering::Relaxed),
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        let heap = heap_in(IN_JAVA, shared).expect("no pause");
+        assert!(heap.is_unchanged());
+        change();
+        assert!(!heap.is_unchanged(), "change {number}");
+    }
+}
+
+/// Frames of a thread in native code, by the copies that the handler makes.
+#[test]
+fn frames_copied_across_a_pause_are_dropped() {
+    let made = Made::new();
+    for (state, pauses, expected) in [
+        (IN_NATIVE, 0, FrozenExtent::Whole),
+        (IN_NATIVE, 2, FrozenExtent::Changed),
+        (IN_NATIVE, 1, FrozenExtent::Changed),
+        (IN_JAVA, 1, FrozenExtent::Changed),
+    ] {
+        let shared = leak(made.shared(Objects::Still, true));
+        // The thread's stack: sp, then the entry.
+        let stack = [0, 0, made.at(CONTINUATION), 0, 0, 0].map(AtomicU64::new);
+        let (low, entry) = (address(&stack[0]), address(&stack[1]));
+        let capture = Capture {
+            thread_state: state,
+            thread: address(&made.thread[0]),
+            sp: low,
+            stack_low: low,
+            stack_high: low + 48,
+            cont_entry: entry,
+            ..Capture::ZERO
+        };
+        // SAFETY: the thread, its stack and its heap are this test's.
+        let found = unsafe { mounted::of(&capture, shared, &shared.slots[0], 0) };
+        assert_eq!((found.frozen.extent, found.frozen.chunks), (FrozenExtent::Whole, 1));
+        assert_eq!(found.bytes(), CHUNK_HEAD_BYTES + 64);
+        shared.pauses.fetch_add(pauses, Ordering::Relaxed);
+        let mut copy = [0_u128; 8];
+        // SAFETY: found just now, and the copy has room for it.
+        let copied = unsafe { found.copy(copy.as_mut_ptr().cast()) };
+        assert_eq!(copied.frozen.extent, expected, "state {state}, {pauses} changes");
+        let is_whole = expected == FrozenExtent::Whole;
+        assert_eq!(copied.bytes(), if is_whole { found.bytes() } else { 0 });
+        let words: Vec<u64> = copy[1..5].iter().flat_map(|two| [*two as u64, (*two >> 64) as u64]).collect();
+        assert!(!is_whole || words == [102, 103, 104, 105, 106, 107, 108, 109], "{words:?}");
+    }
+}
+
+#[test]
+fn references_are_followed_where_their_objects_stay() {
+    let made = Made::new();
+    let target = made.at(TARGET);
+    let check = |objects: Objects, word: u64, expected: Reference| {
+        made.set(OBJECT + 2, word);
+        let shared = leak(made.shared(objects, true));
+        for state in [IN_JAVA, IN_NATIVE] {
+            let heap = heap_in(state, shared).expect("no pause");
+            // SAFETY: an object of the made heap.
+            let found = unsafe { heap.reference(made.at(OBJECT), FIELD) };
+            assert!(found == expected, "{objects:?}: {word:#x} in state {state} is {:?}", found.object());
+        }
+    };
+    check(Objects::Still, target, Reference::Object(target));
+    check(Objects::Still, 0, Reference::Null);
+    check(Objects::Still, target + 4, Reference::Invalid);
+    check(Objects::Still, made.at(127) + 8, Reference::Invalid);
+
+    // ZGC with generations: address << shift | colour.
+    let below = made.coloured(true);
+    check(below, target << SHIFT | GOOD, Reference::Object(target));
+    check(below, target << SHIFT | BAD, Reference::Moving);
+    check(below, target << SHIFT | GOOD | BAD, Reference::Moving);
+    check(below, BAD, Reference::Null);
+    check(below, 0x1000 << SHIFT | GOOD, Reference::Invalid);
+    // ZGC without generations: the good colour is a part of the address.
+    made.bad.store(1 << 62, Ordering::Relaxed);
+    let within = made.coloured(false);
+    check(within, target, Reference::Object(target));
+    check(within, target | 1 << 62, Reference::Moving);
+    check(within, 0, Reference::Null);
+
+    // Shenandoah: the mark word of an object that was copied leads to the copy.
+    let old = made.at(CHUNK);
+    for (mark, expected) in [
+        (1, Reference::Object(old)),
+        (target | FORWARDED, Reference::Object(target)),
+        (FORWARDED, Reference::Object(old)),
+        (0x1000 | FORWARDED, Reference::Invalid),
+    ] {
+        made.set(CHUNK, mark);
+        check(Objects::Forwarded, old, expected);
+    }
+}
+
+/// ZGC with generations corrects the references on a thread's stack some time after the pause.
+#[test]
+fn an_uncorrected_reference_on_the_stack_is_not_followed() {
+    let made = Made::new();
+    let shared = leak(made.shared(made.coloured(true), true));
+    let heap = heap_in(IN_JAVA, shared).expect("no pause");
+    let on_stack = AtomicU64::new(made.at(CONTINUATION));
+    for (mask, expected) in [(GOOD, Reference::Object(made.at(CONTINUATION))), (BAD, Reference::Moving)] {
+        made.thread[1].store(mask, Ordering::Relaxed);
+        // SAFETY: this test's words.
+        let found = unsafe { heap.of_own_stack(address(&on_stack), address(&made.thread[0])) };
+        assert!(found == expected, "{mask:#x}: {:?}", found.object());
+    }
+}
+
+/// A collection gives memory back to the kernel: both ways of reading beside a pause report it.
+#[test]
+fn memory_that_is_gone_is_an_error_in_native_code() {
+    // Below the lowest address that programs may map.
+    let gone = 0x1000;
+    let made = Made::new();
+    made.set(TARGET, 7);
+    let file = std::fs::File::open("/proc/self/mem").expect("the process's own memory");
+    for memory_file in [-1, file.as_raw_fd()] {
+        let shared = leak(Shared { memory_file, ..made.shared(Objects::Still, true) });
+        let heap = heap_in(IN_NATIVE, shared).expect("no pause");
+        // SAFETY: a word of the made heap.
+        assert_eq!(unsafe { heap.read::<u64>(made.at(TARGET), 0) }, Some(7));
+        // SAFETY: the kernel checks the address.
+        assert_eq!(unsafe { heap.read::<u64>(gone, 0) }, None);
+        let mut copy = [0_u128; 1];
+        // SAFETY: as above, and the copy has room for 16 bytes.
+        assert!(!unsafe { heap.copy(gone, copy.as_mut_ptr().cast(), 16) });
+    }
+    // A descriptor that cannot be read, as where a sandbox allows neither.
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("a device");
+    let shared = leak(Shared { memory_file: null.as_raw_fd(), ..made.shared(Objects::Still, true) });
+    let heap = heap_in(IN_NATIVE, shared).expect("no pause");
+    // SAFETY: a word of the made heap.
+    assert_eq!(unsafe { heap.read::<u64>(made.at(TARGET), 0) }, None);
+}
