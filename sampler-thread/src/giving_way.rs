@@ -2,9 +2,8 @@
 //!
 //! Problem: a scheduler's tick (1 to 10 ms) is the earliest point at which a thread that works without a pause is replaced, and a
 //! thread of the program that starts meanwhile waits for it.
-//! Approach: work for many threads, on whatever thread, rests about once a millisecond. It sleeps: a thread that only yields may
-//! go on at once (Linux chooses by deadlines, and those of short time slices are near), and a processor that only ever yields
-//! between two threads of the profiler has no turn for a third.
+//! Approach: work for many threads, on whatever thread, sleeps for a moment after each millisecond. Yielding is not enough: Linux
+//! chooses the thread whose deadline is next, and with short time slices that is often the one that has just yielded.
 //! Source: sched_yield(2), Linux 6.18 `kernel/sched/fair.c` (`yield_task_fair`).
 
 use std::time::{Duration, Instant};
