@@ -32,7 +32,7 @@ pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<Mounted
     // Strings are in the last read-only segment. The code, where it has a segment of its own, is left out: tables of
     // functions look like rows too, and a thousand pages of code would be read in vain.
     let names = library.segments().into_iter().rfind(|segment| !segment.is_writable)?.range;
-    // The VM's tables of fields are variables. Constants are five times as many bytes, and reading them would make them resident.
+    // The VM's tables of fields are variables; its constants are five times as many bytes.
     MountedOffsets::find(|name| library.symbol(name), memory, library.variables()?, &names)
 }
 

@@ -19,7 +19,7 @@ const UNCHANGED: Duration = Duration::from_secs(1);
 const UNCHANGED_COSTS: u32 = 200;
 const CHANGED_COSTS: u32 = 20;
 
-/// The folder `/proc/self/task`, kept open: finding it by its path costs three quarters of a look.
+/// The folder `/proc/self/task`, kept open, because finding it by its path is most of the work of a look.
 #[derive(Debug)]
 pub struct TaskFolder(Option<File>);
 

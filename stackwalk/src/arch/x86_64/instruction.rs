@@ -19,7 +19,7 @@ pub(crate) enum Flow {
     Away,
 }
 
-/// Whether an instruction may take much longer than a few cycles, and why.
+/// What an instruction may have to wait for before it is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// Nothing: it works on general registers, for a few cycles.
