@@ -38,6 +38,7 @@
 //! | `is_near_jump_target(code, pc)` | code within `NEAR_JUMP_BEFORE` and `_AFTER` bytes jumps to a pc, or none reaches it otherwise |
 //! | `is_given_up(code, pc)` | an interrupt gives the instruction at a pc up while it waits; code as above |
 //! | `has_far_jump(code, start, pc)` | the same for code at any distance; a jump has `FAR_JUMP_BYTES` |
+//! | `leads_to(from, to, code)` | control can get from one instruction to another without returning; `None` if not known |
 //! | `far_jumps(code, start)` | the targets of the jumps in code |
 //! | `searches_string(around)`, `keeps_length(code, pc)` | inlined string code that keeps words below the complete frame |
 //! | `reserved_words(before)` | stack space that a stub without a frame has reserved |

@@ -52,6 +52,10 @@ pub(crate) struct CodeBlob {
     pub(crate) frame_complete: Option<u64>,
 }
 
+/// Buffer with code that moves the arguments of interpreted calls to where native methods expect them
+/// (`SignatureHandlerLibrary::set_handler_blob` in `interpreter/interpreterRuntime.cpp`, JDK 11 to 25).
+const SIGNATURE_HANDLERS: &[u8] = b"native signature handlers";
+
 /// Longest blob name that is compared.
 const NAME_BYTES: usize = 48;
 
@@ -135,9 +139,13 @@ fn kind<M: Memory + ?Sized>(
     let name = memory.read_u64(at(address, layout.name))?;
     let mut bytes = [0; NAME_BYTES];
     let length = read_c_string(memory, name, &mut bytes)?;
-    Ok(match kind_of_name(bytes.get(..length).unwrap_or_default()) {
-        // Not one of the known ones: what else lies in a buffer are routines, whatever the buffer is called.
-        Some(BlobKind::RuntimeStub) if is_buffer => Some(BlobKind::StubRoutines),
+    let name = bytes.get(..length).unwrap_or_default();
+    Ok(match kind_of_name(name) {
+        // Not one of the known ones: what else lies in a buffer are routines, whatever the buffer is called. The interpreter
+        // calls handlers of signatures through a register, so no call leads to them.
+        Some(BlobKind::RuntimeStub) if is_buffer && !name.starts_with(SIGNATURE_HANDLERS) => {
+            Some(BlobKind::StubRoutines)
+        }
         found => found,
     })
 }
@@ -208,6 +216,7 @@ mod tests {
         assert_eq!(blob(b"final_blob (stub gen)\0", 3, None), Some(BlobKind::StubRoutines));
         assert_eq!(blob(b"final_blob (stub gen)\0", 7, None), Some(BlobKind::RuntimeStub));
         assert_eq!(blob(b"Interpreter\0", 3, None), Some(BlobKind::Interpreter));
+        assert_eq!(blob(b"native signature handlers\0", 3, None), Some(BlobKind::RuntimeStub));
         assert_eq!(blob(b"\x01\0", 3, None), None);
     }
 

@@ -14,7 +14,7 @@ use crate::limits::MAX_NATIVE_HOPS;
 use crate::memory::Memory;
 
 /// Last release whose return entries have been compared with those that are recognised; later ones are not judged by them.
-const LAST_KNOWN_RETURN_ENTRIES: u32 = 25;
+const LAST_KNOWN_RETURN_ENTRIES: u32 = 28;
 
 impl<M: Memory> Walk<'_, M> {
     /// Returns whether a cursor is a frame that is calling: right code, and a call before its pc.

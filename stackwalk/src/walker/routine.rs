@@ -2,13 +2,15 @@
 //!
 //! Problem: a routine may use the frame pointer for data, and reserve or align stack space in which return addresses of older
 //! calls remain (`sha512_AVX2`, `sha256_AVX2` in `cpu/x86/macroAssembler_x86_sha.cpp`, JDK 11 to 25).
-//! Approach: compiled code and interpreter call routines directly, so the call must lead into the blob of routines; where no
-//! place that the code suggests has such a return address, it is searched for on the stack within a bound.
+//! Approach: compiled code and interpreter call routines directly, so control must get from the entry that is called to the
+//! interrupted instruction; where no place that the code suggests has such a return address, it is searched for on the stack
+//! within a bound.
 //! Where the interpreter's entry of an intrinsic method jumps to a routine, the call may also lead to that method.
 //! Invariant: two possible callers are none.
 
 use super::walk::{Cursor, Doing, Walk};
-use crate::arch::{CallTarget, METHODS_JUMP_TO_ROUTINES, RETURN_ADDRESS_BYTES};
+use crate::arch::{CallTarget, METHODS_JUMP_TO_ROUTINES, RETURN_ADDRESS_BYTES, leads_to};
+use crate::cache::CODE_BUFFER;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 
@@ -20,11 +22,11 @@ const SEARCHED_WORDS: u64 = 128;
 const LONGEST_ROUTINE: u64 = 16 << 10;
 
 impl<M: Memory> Walk<'_, M> {
-    /// Returns whether code whose call returns to `pc` can have led to the interrupted code of `blob`: routines are called
-    /// directly, or entered by a jump from a VM stub or a native method's wrapper that has an exception to forward
+    /// Returns whether code whose call returns to `pc` can have led to the instruction at `interrupted` of `blob`: routines are
+    /// called directly, or entered by a jump from a VM stub or a native method's wrapper that has an exception to forward
     /// (`generate_forward_exception` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 11 to 25).
-    pub(super) fn may_have_called(&self, pc: u64, blob: &CodeBlob) -> bool {
-        if blob.kind != BlobKind::StubRoutines || self.calls_into(pc, blob) {
+    pub(super) fn may_have_called(&self, pc: u64, interrupted: u64, blob: &CodeBlob) -> bool {
+        if blob.kind != BlobKind::StubRoutines || self.calls_routine(pc, interrupted, blob) {
             return true;
         }
         // The return entry of a caller in the interpreter is proven by `is_caller`.
@@ -37,6 +39,47 @@ impl<M: Memory> Walk<'_, M> {
         !self.hotspot.is_code(target)
             || self.blob_at(target).is_ok_and(|blob| forwards(blob.kind))
             || METHODS_JUMP_TO_ROUTINES && self.enters_interpreter(pc, target)
+    }
+
+    /// Returns whether the call before `pc` leads to the routine of `blob` that was interrupted there.
+    ///
+    /// Routines jump to each other (`generate_unsafe_copy` in `cpu/x86/stubGenerator_x86_64_arraycopy.cpp`), so what counts
+    /// is where control can get from the called entry.
+    pub(super) fn calls_routine(&self, pc: u64, interrupted: u64, blob: &CodeBlob) -> bool {
+        match self.target_of_call(pc) {
+            Some(CallTarget::Known(entry)) => self.routine_leads_to(entry, interrupted, blob),
+            Some(CallTarget::Indirect) | None => false,
+        }
+    }
+
+    /// Returns whether control may get from `entry` to `interrupted`, both in `blob`, without returning.
+    fn routine_leads_to(&self, entry: u64, interrupted: u64, blob: &CodeBlob) -> bool {
+        let code = blob.code_begin..blob.code_end;
+        let place = |pc: u64| u32::try_from(pc.wrapping_sub(code.start)).ok();
+        let (Some(from), Some(to)) = (place(entry), place(interrupted)) else { return false };
+        let Ok(mut buffer) = self.cache.code.try_borrow_mut() else { return true };
+        // The code in the buffer: where it begins, and its length.
+        let (mut first, mut filled) = (0_u64, 0_usize);
+        let led = leads_to(from, to, |at, instruction| {
+            let at = code.start.checked_add(at.into())?;
+            if !code.contains(&at) {
+                return Some(0);
+            }
+            let wanted =
+                usize::try_from(code.end - at).map_or(instruction.len(), |rest| rest.min(instruction.len()));
+            let is_there = at >= first && at - first + wanted as u64 <= filled as u64;
+            if !is_there {
+                first = at.saturating_sub(CODE_BUFFER as u64 / 4).max(code.start);
+                filled = usize::try_from(code.end - first).map_or(CODE_BUFFER, |rest| rest.min(CODE_BUFFER));
+                let read = self.memory.read(first, buffer.get_mut(..filled)?);
+                filled = if read.is_ok() { filled } else { 0 };
+            }
+            let start = usize::try_from(at - first).ok()?;
+            let there = buffer.get(..filled)?.get(start..start.checked_add(wanted)?)?;
+            instruction.get_mut(..wanted)?.copy_from_slice(there);
+            Some(wanted)
+        });
+        led != Some(false)
     }
 
     /// Returns whether a call of compiled code, which returns to `pc`, leads to the interpreter: by an adapter, or by a static
@@ -65,6 +108,9 @@ impl<M: Memory> Walk<'_, M> {
                 continue;
             };
             if entry < blob.code_begin || nearest.is_some_and(|(known, _)| known < distance) {
+                continue;
+            }
+            if !self.routine_leads_to(entry, cursor.pc, blob) {
                 continue;
             }
             let sp = slot.checked_add(RETURN_ADDRESS_BYTES)?;

@@ -58,7 +58,7 @@ impl<M: Memory> Walk<'_, M> {
         }
         // The next instruction may be the return; the rules below would look where the frame was.
         let exit = stub_exit(around.after);
-        let accepted = |next: &Cursor| self.is_caller(next) && self.may_have_called(next.pc, blob);
+        let accepted = |next: &Cursor| self.is_caller(next) && self.may_have_called(next.pc, cursor.pc, blob);
         let left = exit.and_then(|rule| self.unwind(cursor, 0, rule)).filter(accepted);
         if let Some(next) = left.filter(|_| !dispatch) {
             return Some(Cursor { doing, ..next });
@@ -83,7 +83,7 @@ impl<M: Memory> Walk<'_, M> {
         let by_rule =
             rules.iter().filter(|rule| blob.frame_bytes >= 16 || !rule.needs_size()).find_map(|&rule| {
                 self.unwind(cursor, blob.frame_bytes, rule)
-                    .filter(|next| self.is_caller(next) && self.may_have_called(next.pc, blob))
+                    .filter(|next| self.is_caller(next) && self.may_have_called(next.pc, cursor.pc, blob))
             });
         let by_rule = by_rule.or_else(|| self.caller_above_routine(cursor, blob));
         let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob, sender_sp));
@@ -137,7 +137,7 @@ impl<M: Memory> Walk<'_, M> {
         let callers = entry_barrier_callers(cursor.sp, cursor.fp, |address| self.stack.word(address));
         callers.into_iter().flatten().find_map(|(sp, fp)| {
             let caller = self.unwind(Cursor { sp, fp, ..cursor }, 0, Unwind::OnTop)?;
-            (self.is_caller(&caller) && self.calls_into(caller.pc, blob))
+            (self.is_caller(&caller) && self.calls_routine(caller.pc, cursor.pc, blob))
                 .then_some(Cursor { doing: Doing::CallingVm, ..caller })
         })
     }
@@ -153,7 +153,13 @@ impl<M: Memory> Walk<'_, M> {
         if !(routines || blob.kind == BlobKind::RuntimeStub) || blob.frame_bytes != 0 {
             return None;
         }
-        let called = |caller: &Cursor| self.is_caller(caller) && self.calls_into(caller.pc, blob);
+        let called = |caller: &Cursor| {
+            self.is_caller(caller)
+                && match routines {
+                    true => self.calls_routine(caller.pc, cursor.pc, blob),
+                    false => self.calls_into(caller.pc, blob),
+                }
+        };
         let by_fp = self.unwind(cursor, 0, Unwind::FramePointer).filter(called);
         // Routines of the other kind keep fp as frame pointer and spill below it, where old addresses lie
         // (`kernel_crc32` in `macroAssembler_x86.cpp`).

@@ -405,6 +405,28 @@ impl Process {
         }
     }
 
+    /// Makes a blob with routines of `code` of an nmethod.
+    pub fn make_routines(&mut self, index: usize, code: &[u8]) {
+        /// `CodeBlobKind::Buffer` of JDK 25.
+        const BUFFER: u8 = 2;
+        let name = STRINGS + 0x1000;
+        self.add_region(name, &[&b"StubRoutines (2)\0"[..], &[0; 64]].concat());
+        let blob = HEAP + index as u64 * BLOB + self.header;
+        self.put(blob + self.at("CodeBlob::_name"), &name.to_ne_bytes());
+        self.put(blob + self.at("CodeBlob::_frame_size"), &[0; 4]);
+        if let Some(kind) = self.field("CodeBlob::_kind") {
+            self.put(blob + kind, &[BUFFER]);
+        }
+        self.put(self.code(index), &[0xcc; CODE_BYTES as usize]);
+        self.put(self.code(index), code);
+    }
+
+    /// Makes the call before a pc one of `target`.
+    pub fn set_call(&mut self, place: (usize, u64), target: u64) {
+        let distance = target.wrapping_sub(self.pc(place)) as u32;
+        self.put(self.pc(place) - 4, &distance.to_ne_bytes());
+    }
+
     /// Puts the entry of an nmethod's deoptimisation handler at an address; for layouts that keep its distance from the blob.
     pub fn set_deopt_handler(&mut self, index: usize, entry: u64) {
         let blob = HEAP + index as u64 * BLOB + self.header;

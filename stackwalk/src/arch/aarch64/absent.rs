@@ -1,4 +1,5 @@
 //! Cases that code for this CPU does not have: string code and stubs that keep words below a frame without pushing them.
+//! Ways of control are not followed: routines keep the link register or a frame record, so nothing hides a return address.
 //! That interrupts give accesses to memory up has not been measured on this CPU.
 //!
 //! Sources: `string_indexof`, `string_compare` and `generate_slow_subtype_check` in `cpu/aarch64`, JDK 11 to 25: all work in
@@ -8,6 +9,8 @@ use crate::arch::rules::Around;
 
 /// Bytes on each side of the pc that [`keeps_length`] looks at.
 pub(crate) const STRING_CODE_REACH: u64 = 4;
+/// Longest instruction.
+pub(crate) const MAX_INSTRUCTION_BYTES: usize = 4;
 /// Bytes before the pc that [`reserved_words`] looks at.
 pub(crate) const RESERVATION_REACH: u64 = 4;
 
@@ -44,4 +47,13 @@ pub(crate) fn reserved_words(_before: &[u8]) -> u64 {
 /// True if the instruction at `pc` is one that interrupts give up while it waits.
 pub(crate) fn is_given_up(_code: &[u8], _pc: usize) -> bool {
     false
+}
+
+/// Whether control can get from one instruction to another without returning: not known.
+pub(crate) fn leads_to(
+    _from: u32,
+    _to: u32,
+    _code: impl FnMut(u32, &mut [u8; MAX_INSTRUCTION_BYTES]) -> Option<usize>,
+) -> Option<bool> {
+    None
 }

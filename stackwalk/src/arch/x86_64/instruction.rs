@@ -15,7 +15,9 @@ pub(crate) enum Flow {
     Branch(i32),
     /// By this distance from the next instruction.
     Jump(i32),
-    /// To no place that the instruction names: return, jump through a register or memory, trap.
+    /// To the place that a register or memory holds.
+    Indirect,
+    /// Back to a caller, or nowhere: return, trap.
     Away,
 }
 
@@ -206,7 +208,7 @@ fn flow(opcode: &Opcode, modrm: u8, instruction: &[u8]) -> Flow {
         // ret, int3, hlt, ud2.
         (Map::Primary, 0xc2 | 0xc3 | 0xcc | 0xf4) | (Map::Secondary, 0x0b) => Flow::Away,
         // jmp through a register or memory.
-        (Map::Primary, 0xff) if modrm >> 3 & 7 == 4 => Flow::Away,
+        (Map::Primary, 0xff) if modrm >> 3 & 7 == 4 => Flow::Indirect,
         _ => Flow::Next,
     }
 }
@@ -375,8 +377,8 @@ mod tests {
         check(&[0x0f, 0x8c, 0, 1, 0, 0], Flow::Branch(256));
         check(&[0xeb, 0x10], Flow::Jump(16));
         check(&[0xe9, 0xfc, 0xff, 0xff, 0xff], Flow::Jump(-4));
-        check(&[0xff, 0xe0], Flow::Away);
-        check(&[0x41, 0xff, 0x24, 0xc2], Flow::Away);
+        check(&[0xff, 0xe0], Flow::Indirect);
+        check(&[0x41, 0xff, 0x24, 0xc2], Flow::Indirect);
         check(&[0xc3], Flow::Away);
         check(&[0x0f, 0x0b], Flow::Away);
     }

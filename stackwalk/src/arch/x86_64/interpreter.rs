@@ -25,7 +25,7 @@ pub(crate) fn enters_method(_ahead: &[u8]) -> bool {
 }
 
 /// Returns whether `after` restores a caller's frame after its call: `mov rsp, [rbp - 16]`, or from JDK 21 on
-/// `mov rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]`, then `mov qword [rbp - 16], 0; mov r13, [rbp - 64]`.
+/// `mov rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]`, in JDK 28 with r10, then `mov qword [rbp - 16], 0; mov r13, [rbp - 64]`.
 ///
 /// The frame is whole there, while r13 and rbx may still be the callee's.
 pub(crate) fn is_interpreter_return_entry(after: &[u8]) -> bool {
@@ -35,6 +35,8 @@ pub(crate) fn is_interpreter_return_entry(after: &[u8]) -> bool {
             [0x4c, 0x8b, 0x6d, 0xc0, ..] => return true,
             [0x48, 0x8b, 0x65 | 0x4d, 0xf0, rest @ ..] => rest,
             [0x48, 0x8d, 0x64, 0xcd, 0x00, rest @ ..] => rest,
+            [0x4c, 0x8b, 0x55, 0xf0, rest @ ..] => rest,
+            [0x4a, 0x8d, 0x64, 0xd5, 0x00, rest @ ..] => rest,
             [0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, rest @ ..] => rest,
             _ => return false,
         };
@@ -56,6 +58,12 @@ mod tests {
         assert_eq!(found, [0, 4, 12]);
         let later = [0x48, 0x8b, 0x4d, 0xf0, 0x48, 0x8d, 0x64, 0xcd, 0x00, 0x4c, 0x8b, 0x6d, 0xc0];
         assert!(is_interpreter_return_entry(&later) && is_interpreter_return_entry(&later[4..]));
+        // From Debian's 28.
+        let latest = [
+            0x4c, 0x8b, 0x55, 0xf0, 0x4a, 0x8d, 0x64, 0xd5, 0x00, 0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, 0x4c,
+            0x8b, 0x6d, 0xc0,
+        ];
+        assert!([0, 4, 9, 17].iter().all(|&pc| is_interpreter_return_entry(&latest[pc..])));
         assert!(!is_interpreter_return_entry(&later[..9]) && !is_interpreter_return_entry(&[0x41, 0x5d]));
     }
 }

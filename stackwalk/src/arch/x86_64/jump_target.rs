@@ -23,7 +23,7 @@ pub(crate) fn is_near_jump_target(code: &[u8], pc: usize) -> bool {
         Flow::Branch(distance) | Flow::Jump(distance) => {
             i64::try_from(end).is_ok_and(|end| end.saturating_add(distance.into()) == target)
         }
-        Flow::Next | Flow::Away => false,
+        Flow::Next | Flow::Indirect | Flow::Away => false,
     };
     let mut is_target = false;
     let Some(last) = last_instruction(before, |found| is_target |= jumps(found)) else { return true };

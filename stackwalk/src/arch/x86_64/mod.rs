@@ -1,6 +1,7 @@
 //! x86-64, under the System V ABI.
 
 mod calls;
+mod control_flow;
 mod deopt;
 mod dwarf;
 mod entry;
@@ -25,6 +26,7 @@ mod upcall;
 pub(crate) use calls::{
     ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, TRAMPOLINE_BYTES, call_before, trampoline_target,
 };
+pub(crate) use control_flow::leads_to;
 pub(crate) use deopt::{
     DEOPT_CALL_BYTES, DEOPT_CALL_REACH, DEOPT_HANDLER_BYTES, deopt_handler_pushed_bytes, deopt_place,
     is_deopt_call,

@@ -1,0 +1,98 @@
+//! The caller of an interrupted routine is one whose call leads to it.
+//!
+//! Generated code in the layouts of JDK 17 and 25.
+
+#![cfg(target_arch = "x86_64")]
+#![allow(missing_docs)]
+
+#[path = "support/fixture.rs"]
+mod fixture;
+#[path = "support/synthetic.rs"]
+mod synthetic;
+
+use fixture::Fixture;
+use stackwalk::{Frame, Limits, ScopeCache, Stop, Walker};
+use synthetic::{Chain, Process, Shape};
+
+/// Layouts: JDK 17 and 25.
+const LAYOUTS: [usize; 2] = [1, 3];
+const ROUTINES: usize = 0;
+const CALLER: (usize, u64) = (1, 4);
+/// A call that has returned.
+const EARLIER: (usize, u64) = (2, 4);
+/// Where the two routines begin.
+const FIRST: u64 = 0;
+const SECOND: u64 = 32;
+/// `nop; ret`, and a jump to the second routine.
+const RETURNS: &[u8] = &[0x90, 0xc3];
+const JUMPS: &[u8] = &[0xeb, 30];
+/// `jmp rax`, which may lead anywhere.
+const JUMPS_ANYWHERE: &[u8] = &[0xff, 0xe0];
+
+/// The methods and how the walk ends of a thread that is interrupted in the second routine.
+///
+/// The return address of an earlier call of the first routine is on top of its stack. `hidden` is the number of words
+/// above it at which the routine's own return address lies, if it does.
+fn walk(layout: usize, first: &[u8], hidden: Option<usize>) -> (Chain, Stop, [Chain; 2]) {
+    let fixture = synthetic::with_oop_map_count(Fixture::load(&fixture::all()[layout]));
+    let shape = |index| Shape { compile_id: index as u32 + 1, pcs: 9, seed: index as u64 * 31 + 7 };
+    let mut process = Process::new(&fixture, 3, shape);
+    let mut code = vec![0xcc; 64];
+    code[FIRST as usize..][..first.len()].copy_from_slice(first);
+    // Four nop; ret.
+    code[SECOND as usize..][..5].copy_from_slice(&[0x90, 0x90, 0x90, 0x90, 0xc3]);
+    process.make_routines(ROUTINES, &code);
+    let routine = |start| process.code(ROUTINES) + start;
+    let (first, second) = (routine(FIRST), routine(SECOND));
+    process.set_call(EARLIER, first);
+    process.set_call(CALLER, second);
+
+    let on_top = process.pc(EARLIER).to_ne_bytes();
+    let own = hidden.map(|words| {
+        let mut above = vec![0; words * 8];
+        above[(words - 1) * 8..].copy_from_slice(&process.pc(CALLER).to_ne_bytes());
+        above
+    });
+    let frames = [if hidden.is_some() { CALLER } else { EARLIER }];
+    let (capture, stack) = process.interrupted(second + 2, &frames);
+    let stack = [&on_top[..], &own.unwrap_or_default(), &stack].concat();
+    let capture = stackwalk::Capture { stack_high: capture.stack_low + stack.len() as u64, ..capture };
+
+    let mut cache = ScopeCache::new();
+    let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
+    let mut frames = walker.frames(&capture, &stack);
+    let newest = frames.next();
+    assert!(matches!(newest, Some(Frame::Stub { .. })), "{newest:?} {:?}", frames.stop());
+    let method = |frame: Frame| match frame {
+        Frame::Compiled { method, bci: Some(bci), .. } => (method.0, bci.0),
+        other => panic!("{other:?}"),
+    };
+    let found = frames.by_ref().map(method).collect();
+    (found, frames.stop(), [EARLIER, CALLER].map(|place| process.chain(place).clone()))
+}
+
+#[test]
+fn an_old_return_address_of_another_routine_is_passed_over() {
+    for layout in LAYOUTS {
+        let (found, stop, [_, caller]) = walk(layout, RETURNS, Some(7));
+        assert_eq!((found, stop), (caller, Stop::NativeCode(0)));
+    }
+}
+
+#[test]
+fn without_a_call_that_leads_to_the_routine_the_stack_is_cut() {
+    for layout in LAYOUTS {
+        let (found, stop, _) = walk(layout, RETURNS, None);
+        assert!(found.is_empty() && matches!(stop, Stop::BadFrame(_)), "{found:?} {stop:?}");
+    }
+}
+
+#[test]
+fn a_routine_may_jump_to_another() {
+    for layout in LAYOUTS {
+        for first in [JUMPS, JUMPS_ANYWHERE] {
+            let (found, stop, [earlier, _]) = walk(layout, first, None);
+            assert_eq!((found, stop), (earlier, Stop::NativeCode(0)));
+        }
+    }
+}
