@@ -275,7 +275,7 @@ fn the_sample_type_of_otlp_does_not_depend_on_the_interval() {
 /// profiles with one kind of frame only.
 #[test]
 fn otlp_has_what_the_specification_requires() {
-    for name in ["h2-25", "planted-17", "planted-25", "lossy-21", "steady-25"] {
+    for name in ["h2-25", "planted-17", "planted-25", "lossy-21", "steady-25", "virtual-25"] {
         let profile = recorded::profile(name);
         let request = otlp::request(&profile, profile.start_ns(), profile.duration_ns());
         check_otlp(&request);
