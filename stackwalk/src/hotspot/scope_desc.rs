@@ -24,6 +24,9 @@ const BCI_BITS: u32 = 18;
 pub(crate) const PACKED_MARK: u64 = 1 << BCI_BITS;
 /// First bit of the method, of which the lowest three are left out.
 const METHOD_SHIFT: u32 = BCI_BITS + 1;
+/// Least of the numbers that a compiler of JVMCI writes in place of a bci, for states before, after and between bytecodes;
+/// the greatest is -2 (`jdk.vm.ci.code.BytecodeFrame`, JDK 11 to 25).
+const LEAST_WITHOUT_BYTECODE: i32 = -6;
 /// End of the addresses at which a method may lie: user space of x86-64 and of aarch64 ends at or below.
 const METHODS_END: u64 = 1 << 48;
 
@@ -80,7 +83,9 @@ pub(crate) fn decode(
             return Err(ScopeError::Malformed);
         }
         let method = Method(method);
-        emit(Scope { method, bci: Some(Bci(bci.cast_signed().wrapping_sub(1))) })?;
+        let bci = bci.cast_signed().wrapping_sub(1);
+        let is_at_bytecode = !(LEAST_WITHOUT_BYTECODE..-1).contains(&bci);
+        emit(Scope { method, bci: is_at_bytecode.then_some(Bci(bci)) })?;
         if sender == 0 {
             return Ok(method);
         }
@@ -99,7 +104,71 @@ fn three(unsigned5: Unsigned5, record: &[u8]) -> Option<(u32, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
+
+    /// Records of scopes, and one method.
+    struct Records(Vec<u8>);
+
+    impl DebugBytes for Records {
+        fn size(&self, part: Part) -> u64 {
+            if part == Part::Scopes { self.0.len() as u64 } else { 0 }
+        }
+
+        fn get(&mut self, part: Part, offset: u64, length: usize) -> Result<&[u8], Unreadable> {
+            let bytes = if part == Part::Scopes { &self.0[..] } else { &[0x40, 0, 0, 0, 0, 0, 0, 0] };
+            let there = bytes.get(offset as usize..).and_then(|rest| rest.get(..length));
+            there.ok_or(Unreadable(offset))
+        }
+
+        fn number(&mut self, _part: Part, offset: u64) -> Result<i32, Unreadable> {
+            Err(Unreadable(offset))
+        }
+
+        fn entries_at_once(&self) -> u64 {
+            1
+        }
+    }
+
+    /// Appends a number as JDK 17 does.
+    fn write(bytes: &mut Vec<u8>, mut value: u32) {
+        for _ in 1..MAX_BYTES {
+            if value < 192 {
+                break;
+            }
+            let digit = 192 + (value - 192) % 64;
+            bytes.push(digit as u8);
+            value = (value - digit) >> 6;
+        }
+        bytes.push(value as u8);
+    }
+
+    #[test]
+    fn numbers_of_jvmci_are_no_bytecodes() {
+        let decoded = |bci: i32| {
+            let mut records = Records(Vec::from([0xff]));
+            for number in [0, 1, bci.wrapping_add(1).cast_unsigned()] {
+                write(&mut records.0, number);
+            }
+            let mut found = None;
+            let root = decode(Unsigned5::of_jdk(17), &mut records, 1, |scope| {
+                found = Some(scope.bci);
+                scope.pack().map(|_| ()).ok_or(ScopeError::Malformed)
+            });
+            root.map(|root| (root, found))
+        };
+        let method = Method(0x40);
+        for bci in [-1, 0, 7, 65_535] {
+            assert_eq!(decoded(bci), Ok((method, Some(Some(Bci(bci))))));
+        }
+        for bci in -6..=-2 {
+            assert_eq!(decoded(bci), Ok((method, Some(None))), "{bci}");
+        }
+        for bci in [-7, i32::MIN, 1 << BCI_BITS] {
+            assert_eq!(decoded(bci), Err(ScopeError::Malformed), "{bci}");
+        }
+    }
 
     #[test]
     fn packed_scopes_are_the_same_and_impossible_ones_are_refused() {

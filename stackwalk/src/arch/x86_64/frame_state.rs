@@ -138,7 +138,7 @@ fn finish(allocated: Unwind, left: &[u8]) -> Unwind {
 /// Returns whether `code` is the rest of an exit sequence after the frame is gone.
 fn is_exit_tail(code: &[u8], native: bool) -> bool {
     let mut rest = code;
-    // A poll is two instructions, a pending-exception check two more.
+    // A poll is two instructions, a pending-exception check two more, and vzeroupper one.
     for _ in 0..5 {
         let length = match rest {
             [0xc3, ..] => return true,
@@ -146,6 +146,8 @@ fn is_exit_tail(code: &[u8], native: bool) -> bool {
             [0x49, 0x3b, 0x67, ..] | [0x49, 0x3b, 0xa7, ..] => return true,
             // ja stub.
             [0x0f, 0x87, ..] => 6,
+            // vzeroupper, which Graal puts behind its poll.
+            [0xc5, 0xf8, 0x77, ..] => 3,
             // test [rip + disp32], eax: the global polling page of JDK 11.
             [0x85, 0x05, ..] => 6,
             // cmp qword [r15 + disp], 0 and jne: exception check of native wrappers.
@@ -393,6 +395,13 @@ mod tests {
         let graal = [0x49, 0x8b, 0x8f, 8, 1, 0, 0, 0x85, 0x01, 0xc3];
         assert_eq!(exit(&graal), Some(Unwind::Return));
         assert_eq!(exit(&graal[7..]), Some(Unwind::Return));
+        let vectors = [&graal[..9], &[0xc5, 0xf8, 0x77, 0xc3]].concat();
+        assert!([0, 7, 9].iter().all(|&pc| exit(&vectors[pc..]) == Some(Unwind::Return)), "vzeroupper");
+        assert_eq!(
+            exit(&[0xc5, 0xf8, 0x77, 0x48, 0x83, 0xc4, 0x30, 0x5d, 0xc3]),
+            None,
+            "before the frame is gone"
+        );
         assert_eq!(exit(&[&graal[..9], &[0x90]].concat()), None, "its loop poll");
         assert_eq!(exit(&[0x49, 0x8b, 0x7f, 0x40, 0x85, 0x07, 0xc3]), Some(Unwind::Return), "rdi");
         assert_eq!(exit(&[0x85, 0xc0, 0xc3]), None, "test eax, eax");
