@@ -1,4 +1,4 @@
-//! The caller of an interrupted routine is one whose call leads to it.
+//! The caller of a routine is one whose call leads to it.
 //!
 //! Generated code in the layouts of JDK 17 and 25.
 
@@ -41,7 +41,7 @@ fn walk(layout: usize, first: &[u8], hidden: Option<usize>) -> (Chain, Stop, [Ch
     code[FIRST as usize..][..first.len()].copy_from_slice(first);
     // Four nop; ret.
     code[SECOND as usize..][..5].copy_from_slice(&[0x90, 0x90, 0x90, 0x90, 0xc3]);
-    process.make_routines(ROUTINES, &code);
+    process.make_buffer(ROUTINES, "StubRoutines (2)", &code);
     let routine = |start| process.code(ROUTINES) + start;
     let (first, second) = (routine(FIRST), routine(SECOND));
     process.set_call(EARLIER, first);
@@ -95,4 +95,35 @@ fn a_routine_may_jump_to_another() {
             assert_eq!((found, stop), (earlier, Stop::NativeCode(0)));
         }
     }
+}
+
+/// Stubs that push registers and call C code: a return address further up, to which the frame pointer leads, is passed over.
+#[test]
+fn a_stub_that_has_pushed_registers_is_called_directly() {
+    const PUSHED: usize = 9;
+    // JDK 17, where the name tells a buffer with stubs from one with routines.
+    let fixture = synthetic::with_oop_map_count(Fixture::load(&fixture::all()[LAYOUTS[0]]));
+    let shape = |index| Shape { compile_id: index as u32 + 1, pcs: 9, seed: index as u64 * 31 + 7 };
+    let mut process = Process::new(&fixture, 3, shape);
+    process.make_buffer(ROUTINES, "zgc_load_barrier_stubs", &[0x90; 64]);
+    let entry = process.code(ROUTINES);
+    process.set_call(CALLER, entry);
+
+    let pushed = [0; PUSHED * 8];
+    let (capture, stack) = process.stack(&[CALLER, EARLIER]);
+    let stack = [&pushed, &process.pc(CALLER).to_ne_bytes()[..], &stack].concat();
+    // The record of the caller's frame, whose return address is that of a call to elsewhere.
+    let fp = capture.sp + stack.len() as u64 - 64 - process.frame_bytes(EARLIER.0) - 16;
+    let stack_high = capture.stack_low + stack.len() as u64;
+    let capture = stackwalk::Capture { anchor_pc: entry + 32, anchor_fp: fp, stack_high, ..capture };
+
+    let mut cache = ScopeCache::new();
+    let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
+    let mut frames = walker.frames(&capture, &stack);
+    let newest = frames.next();
+    assert!(matches!(newest, Some(Frame::Stub { .. })), "{newest:?} {:?}", frames.stop());
+    let expected: Vec<u64> =
+        [CALLER, EARLIER].iter().flat_map(|&place| process.chain(place)).map(|&(method, _)| method).collect();
+    let found: Vec<u64> = frames.by_ref().filter_map(|frame| Some(frame.method()?.0)).collect();
+    assert_eq!((found, frames.stop()), (expected, Stop::NativeCode(0)));
 }

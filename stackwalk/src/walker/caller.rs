@@ -73,7 +73,7 @@ impl<M: Memory> Walk<'_, M> {
             BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception => {
                 let next = self
                     .caller_of_entry_barrier(cursor, blob)
-                    .or_else(|| self.caller_of_calling_stub(cursor))
+                    .or_else(|| self.caller_of_calling_stub(cursor, blob))
                     .ok_or(Stop::BadFrame(cursor.pc));
                 Ok(Step { emit: stub, next })
             }

@@ -160,10 +160,19 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The caller of a stub without fixed frame that is itself calling C code.
-    pub(super) fn caller_of_calling_stub(&self, cursor: Cursor) -> Option<Cursor> {
-        let next = CALLING_STUB_RULES.iter().find_map(|&(above, rule)| {
-            let at = Cursor { sp: cursor.sp.checked_add(above)?, ..cursor };
-            self.unwind(at, 0, rule).filter(|caller| self.is_caller(caller))
+    ///
+    /// Stubs of a blob of their own are called directly, and some push all registers that C code may change, such as those of
+    /// load barriers of ZGC in JDK 11 (`ZBarrierSetAssembler::generate_load_barrier_stub` in
+    /// `gc/z/zBarrierSetAssembler_x86.cpp`).
+    pub(super) fn caller_of_calling_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let by_call = Some(cursor)
+            .filter(|_| blob.kind == BlobKind::RuntimeStub && blob.frame_bytes == 0)
+            .and_then(|cursor| self.caller_above_pushed(cursor, 0, blob));
+        let next = by_call.or_else(|| {
+            CALLING_STUB_RULES.iter().find_map(|&(above, rule)| {
+                let at = Cursor { sp: cursor.sp.checked_add(above)?, ..cursor };
+                self.unwind(at, 0, rule).filter(|caller| self.is_caller(caller))
+            })
         })?;
         Some(Cursor { doing: Doing::CallingVm, ..next })
     }

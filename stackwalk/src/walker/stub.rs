@@ -169,12 +169,19 @@ impl<M: Memory> Walk<'_, M> {
             }
             let mut bytes = [0; RESERVATION_REACH as usize];
             let first = self.code_behind(cursor.pc, blob, &mut bytes).map_or(0, reserved_words);
-            (first..=MAX_PUSHED_WORDS).find_map(|words| {
-                let sp = cursor.sp.checked_add(words * 8)?;
-                self.unwind(Cursor { sp, ..cursor }, 0, Unwind::OnTop).filter(called)
-            })
+            self.caller_above_pushed(cursor, first, blob)
         })?;
         Some(Cursor { doing: Doing::CallingVm, ..found })
+    }
+
+    /// The caller of a stub without fixed frame that has pushed `first` words or more: a return address whose call leads into
+    /// the stub.
+    pub(super) fn caller_above_pushed(&self, cursor: Cursor, first: u64, blob: &CodeBlob) -> Option<Cursor> {
+        (first..=MAX_PUSHED_WORDS).find_map(|words| {
+            let sp = cursor.sp.checked_add(words * 8)?;
+            self.unwind(Cursor { sp, ..cursor }, 0, Unwind::OnTop)
+                .filter(|caller| self.is_caller(caller) && self.calls_into(caller.pc, blob))
+        })
     }
 
     /// The caller of code without fixed frame whose return address is in a register.

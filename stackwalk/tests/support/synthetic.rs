@@ -405,12 +405,12 @@ impl Process {
         }
     }
 
-    /// Makes a blob with routines of `code` of an nmethod.
-    pub fn make_routines(&mut self, index: usize, code: &[u8]) {
+    /// Makes a buffer of this name, with this code, of an nmethod.
+    pub fn make_buffer(&mut self, index: usize, text: &str, code: &[u8]) {
         /// `CodeBlobKind::Buffer` of JDK 25.
         const BUFFER: u8 = 2;
         let name = STRINGS + 0x1000;
-        self.add_region(name, &[&b"StubRoutines (2)\0"[..], &[0; 64]].concat());
+        self.add_region(name, &[text.as_bytes(), &[0; 64]].concat());
         let blob = HEAP + index as u64 * BLOB + self.header;
         self.put(blob + self.at("CodeBlob::_name"), &name.to_ne_bytes());
         self.put(blob + self.at("CodeBlob::_frame_size"), &[0; 4]);
@@ -432,6 +432,11 @@ impl Process {
         let blob = HEAP + index as u64 * BLOB + self.header;
         let offset = (entry - blob) as u32;
         self.put(blob + self.at("nmethod::_deopt_handler_offset"), &offset.to_ne_bytes());
+    }
+
+    /// Size of the frames of an nmethod.
+    pub fn frame_bytes(&self, index: usize) -> u64 {
+        frame_words(index as u64) * 8
     }
 
     /// Number of pcs of an nmethod.
