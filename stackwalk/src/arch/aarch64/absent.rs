@@ -49,7 +49,7 @@ pub(crate) fn is_given_up(_code: &[u8], _pc: usize) -> bool {
     false
 }
 
-/// Whether control can get from one instruction to another without returning: not known.
+/// Returns `None`: whether control can get from one instruction to another is not looked up on this CPU.
 pub(crate) fn leads_to(
     _from: u32,
     _to: u32,

@@ -1,4 +1,4 @@
-//! Whether control can get from one instruction to another without returning.
+//! The ways that control can take from one instruction to another before it returns to the caller.
 //!
 //! All direct jumps and calls are followed, both ways of each branch; what a call leads to counts like what follows it.
 //! Invariant: work and memory are bounded, and "no" is said only if all ways were followed to their end.
