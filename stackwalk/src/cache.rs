@@ -19,6 +19,7 @@ mod ring;
 mod steps;
 
 use alloc::boxed::Box;
+use core::cell;
 use core::cell::RefCell;
 
 use crate::hotspot::debug_bytes::{Copied, Windows};
@@ -94,6 +95,19 @@ pub struct ScopeCache {
     pub(crate) scopes: Option<Box<[u64; MAX_INLINE_DEPTH]>>,
     /// Buffer for the code around a pc, for the same reason. Borrowed by one search at a time.
     pub(crate) code: RefCell<Box<[u8; CODE_BUFFER]>>,
+    /// Ways through routines that were looked up, which the VM neither frees nor changes.
+    ways: Box<[cell::Cell<Way>; WAYS]>,
+}
+
+/// Places for [`Way`]s, each for one of those that share it.
+const WAYS: usize = 256;
+
+/// Whether control may get from the entry of a routine to an instruction. The default is that of no routine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    entry: u64,
+    to: u64,
+    exists: bool,
 }
 
 /// Bytes of code that a search reads at once, as many as the longest needs.
@@ -158,7 +172,19 @@ impl ScopeCache {
             windows: Windows::EMPTY,
             scopes: Some(Box::new([0; MAX_INLINE_DEPTH])),
             code: RefCell::new(Box::new([0; CODE_BUFFER])),
+            ways: Box::new(core::array::from_fn(|_| cell::Cell::default())),
         }
+    }
+
+    /// Returns whether control may get from `entry` to `to`, both in routines of the VM; `search` finds out.
+    pub(crate) fn way(&self, entry: u64, to: u64, search: impl FnOnce() -> bool) -> bool {
+        let place = usize::try_from((to ^ entry.rotate_left(7)) % WAYS as u64).unwrap_or(0);
+        let Some(way) = self.ways.get(place) else { return search() };
+        let known = way.get();
+        if (known.entry, known.to) != (entry, to) {
+            way.set(Way { entry, to, exists: search() });
+        }
+        way.get().exists
     }
 
     /// Hits and misses so far.

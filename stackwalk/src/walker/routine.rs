@@ -47,13 +47,18 @@ impl<M: Memory> Walk<'_, M> {
     /// is where control can get from the called entry.
     pub(super) fn calls_routine(&self, pc: u64, interrupted: u64, blob: &CodeBlob) -> bool {
         match self.target_of_call(pc) {
-            Some(CallTarget::Known(entry)) => self.routine_leads_to(entry, interrupted, blob),
+            Some(CallTarget::Known(entry)) => self.leads_to(entry, interrupted, blob),
             Some(CallTarget::Indirect) | None => false,
         }
     }
 
-    /// Returns whether control may get from `entry` to `interrupted`, both in `blob`, without returning.
-    fn routine_leads_to(&self, entry: u64, interrupted: u64, blob: &CodeBlob) -> bool {
+    /// Returns whether control may get from `entry` to `interrupted`, both in `blob`, without returning; remembered.
+    fn leads_to(&self, entry: u64, interrupted: u64, blob: &CodeBlob) -> bool {
+        self.cache.way(entry, interrupted, || self.follow(entry, interrupted, blob))
+    }
+
+    /// Follows the code from `entry`; see [`Self::leads_to`].
+    fn follow(&self, entry: u64, interrupted: u64, blob: &CodeBlob) -> bool {
         let code = blob.code_begin..blob.code_end;
         let place = |pc: u64| u32::try_from(pc.wrapping_sub(code.start)).ok();
         let (Some(from), Some(to)) = (place(entry), place(interrupted)) else { return false };
@@ -110,7 +115,7 @@ impl<M: Memory> Walk<'_, M> {
             if entry < blob.code_begin || nearest.is_some_and(|(known, _)| known < distance) {
                 continue;
             }
-            if !self.routine_leads_to(entry, cursor.pc, blob) {
+            if !self.leads_to(entry, cursor.pc, blob) {
                 continue;
             }
             let sp = slot.checked_add(RETURN_ADDRESS_BYTES)?;
