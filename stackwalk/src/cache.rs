@@ -102,7 +102,8 @@ pub struct ScopeCache {
 /// Places for [`Way`]s, each for one of those that share it.
 const WAYS: usize = 256;
 
-/// Whether control may get from the entry of a routine to an instruction. The default is that of no routine.
+/// An answer that is remembered: whether control may get from `entry`, where a routine begins, to the instruction at `to`.
+/// The default, with address 0, answers for no routine.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     entry: u64,

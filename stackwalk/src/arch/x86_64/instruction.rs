@@ -21,7 +21,7 @@ pub(crate) enum Flow {
     Away,
 }
 
-/// What an instruction may have to wait for before it is complete.
+/// What may delay the end of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// Nothing: it works on general registers, for a few cycles.
