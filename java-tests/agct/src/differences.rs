@@ -4,9 +4,10 @@
 //! Approach: each difference is named by its shape and counted; the first few of each shape are kept in full. Where the
 //! methods differ, both lists are kept with facts of the sample until the end, when [`judge`] decides.
 //! Our list is reduced to the Java methods, which the other one contains: no stubs, no entry frames.
-//! Both look an interrupted compiled frame up at different instructions: ours at the one before the pc, which was running,
-//! the other at the one at the pc (`design/walker-verification.md`). Where that explains the whole difference, it is an
-//! error of neither and counted apart ([`instruction_behind`]).
+//! The newest compiled frame is looked up at different instructions: ours at the one before the pc, which was running or is
+//! the call, the other at the one at the pc (`design/walker-verification.md`). Where that explains the whole difference, it
+//! is an error of neither and counted apart ([`instruction_behind`]), but where debug information lists the call itself it
+//! is an error of theirs.
 //! Invariant: a comparison that is not possible is counted too.
 //! Source: HotSpot `prims/forte.cpp`: a negative count is the reason of its failure.
 
@@ -94,12 +95,16 @@ pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[
     let Some((hotspot, memory)) = VM.get() else { return false };
     let theirs = resolved(memory, trace.iter().copied());
     let ours = places(frames);
-    let shape = if count <= 0 {
-        let walked = if stop.is_complete() { "ours whole" } else { stop.name() };
-        format!("it failed ({count}): {walked}")
-    } else {
-        instruction_behind(&ours, &theirs, snapshot.head.capture.pc, frames)
-            .map_or_else(|| shape(&ours, &theirs, frames, stop), str::to_owned)
+    let behind = if count > 0 { instruction_behind(&ours, &theirs, frames) } else { None };
+    let pc = snapshot.head.capture.pc;
+    let is_behind_call = behind.is_some_and(|(_, at)| at.0 != pc && hotspot.is_listed_call(*memory, at));
+    let shape = match behind {
+        _ if count <= 0 => {
+            let walked = if stop.is_complete() { "ours whole" } else { stop.name() };
+            format!("it failed ({count}): {walked}")
+        }
+        Some((shape, _)) if !is_behind_call => shape.to_owned(),
+        _ => shape(&ours, &theirs, frames, stop),
     };
     let apart = shape == BEHIND;
     let same = shape.starts_with("same methods");
@@ -115,7 +120,8 @@ pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[
     if count > 0 {
         counts.same += u64::from(same);
         if !same && !apart {
-            counts.differing.push(case(trace, snapshot, frames, stop, text()));
+            let case = case(trace, snapshot, frames, stop, text());
+            counts.differing.push(Case { is_behind_call, ..case });
         } else if same && counts.same.is_multiple_of(CONTROL) {
             counts.control.push(case(trace, snapshot, frames, stop, text()));
         }
@@ -191,7 +197,8 @@ fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop
     let mut newer = frames.iter().take_while(|frame| frame.method().is_none());
     let below_entry = newer.any(|frame| matches!(frame, Frame::Entry { .. }));
     let no_frame = compiled && second.is_some_and(|sp| sp.wrapping_sub(8) == capture.sp);
-    Case { ours, theirs: theirs.to_vec(), cut, below_entry, no_frame, top: running(frames), text }
+    let theirs = theirs.to_vec();
+    Case { ours, theirs, cut, below_entry, no_frame, is_behind_call: false, top: running(frames), text }
 }
 
 /// Returns whether a return address to a frame is on the stack and not yet popped: in the word below the frame, in the
@@ -257,25 +264,32 @@ fn blob_name(blob: Blob) -> String {
 const BEHIND: &str = "theirs is of the instruction behind";
 const BYTECODE_BEHIND: &str = "same methods, newest bytecode of the instruction behind";
 
-/// Returns the name of a difference that is explained by the instruction at the pc: the thread was interrupted at `pc` in
-/// compiled code, and their list is ours with the methods of that frame replaced by those that the debug information
-/// gives for the instruction at the pc, each at the bytecode given there.
-fn instruction_behind(ours: &[Place], theirs: &[Place], pc: u64, frames: &[Frame]) -> Option<&'static str> {
+/// Returns the name of a difference that is explained by the instruction at the pc of the newest method's frame, and that
+/// pc: the thread was interrupted there in compiled code, or that code has called a stub or C code. Their list is ours with
+/// the methods of that frame replaced by those that the debug information gives for the instruction at the pc, each at the
+/// bytecode given there.
+///
+/// Source: HotSpot `prims/forte.cpp` (`is_decipherable_compiled_frame`), JDK 11 to 25: the frame is looked up behind its pc
+/// (`pc_desc_near(pc + 1)`) also where the pc is a return address.
+fn instruction_behind(ours: &[Place], theirs: &[Place], frames: &[Frame]) -> Option<(&'static str, Pc)> {
     let (hotspot, memory) = VM.get()?;
-    let newest = frames.first().filter(|frame| matches!(frame, Frame::Compiled { .. }))?.place();
-    let inlined = frames.iter().take_while(|frame| frame.place() == newest).count();
+    let is_called =
+        |frame: &&Frame| matches!(frame, Frame::Stub { .. } | Frame::Native { .. } | Frame::Gap { .. });
+    let mut frames = frames.iter().skip_while(is_called).peekable();
+    let newest = frames.peek().filter(|frame| matches!(frame, Frame::Compiled { .. }))?.place();
+    let inlined = frames.take_while(|frame| frame.place() == newest).count();
     let mut behind: Vec<Place> = Vec::new();
-    let found = newest.pc.0 == pc
-        && hotspot.methods_at_instruction(*memory, newest.pc, |method, bci| {
-            behind.push((method.0, (bci.0 >= 0).then_some(bci.0)));
-        });
+    let found = hotspot.methods_at_instruction(*memory, newest.pc, |method, bci| {
+        behind.push((method.0, (bci.0 >= 0).then_some(bci.0)));
+    });
     let (their_newest, their_rest) = theirs.split_at_checked(behind.len())?;
     let (our_newest, our_rest) = ours.split_at_checked(inlined)?;
     let methods = |list: &[Place]| list.iter().map(|(method, _)| *method).collect::<Vec<_>>();
     if !found || their_newest != behind || our_newest == behind || methods(their_rest) != methods(our_rest) {
         return None;
     }
-    Some(if methods(our_newest) == methods(&behind) { BYTECODE_BEHIND } else { BEHIND })
+    let shape = if methods(our_newest) == methods(&behind) { BYTECODE_BEHIND } else { BEHIND };
+    Some((shape, newest.pc))
 }
 
 /// Returns the name of the difference of two lists.

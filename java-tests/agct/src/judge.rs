@@ -6,9 +6,10 @@
 //! interrupted in its code. A thread's stack ends at its first frame, not in the middle. A named rule decides a
 //! difference, or it stays undecided.
 //! Invariant: ours is right only if each of its frames that the other lacks is called by the next one and is still there,
-//! or if something contradicts theirs: a frame that is not called by the next, or our bytecode index in the oldest frame
-//! that calls something else. Frames that theirs has more are right if the same bytecode index and names lead to them: no
-//! evidence of ours can exclude that our walk has lost them.
+//! or if something contradicts theirs: a frame that is not called by the next, our bytecode index in the oldest frame
+//! that calls something else, or debug information of the instruction behind a call in place of the call's. Frames that
+//! theirs has more are right if the same bytecode index and names lead to them otherwise: no evidence of ours can exclude
+//! that our walk has lost them.
 //! A control measures how often the first kind of evidence holds for equal lists, and how often it finds that a frame was
 //! removed from one. A second one drops frames of ours from lists that agree: the judge must never decide for such a list.
 
@@ -44,6 +45,9 @@ pub struct Case {
     pub below_entry: bool,
     /// The newest method is compiled, and sp shows that it has no frame: not yet, or no more.
     pub no_frame: bool,
+    /// The newest method is compiled and its return address is that of a call which its code lists; theirs differs in that
+    /// frame alone, by the methods and bytecodes of the instruction behind the call.
+    pub is_behind_call: bool,
     /// The newest frames, in words.
     pub top: String,
     /// Both lists as text.
@@ -75,6 +79,10 @@ pub struct Control {
 pub fn judge(case: &Case, relation: &mut impl FnMut(u64, i32, u64) -> Relation) -> Verdict {
     let ours: Vec<u64> = case.ours.iter().map(|frame| frame.id).collect();
     let theirs: Vec<u64> = case.theirs.iter().map(|frame| frame.0).collect();
+    let newest_is_there = case.ours.first().is_some_and(|frame| frame.is_there && frame.is_listed);
+    if case.is_behind_call && case.cut.is_none() && newest_is_there {
+        return Verdict::Ours(format!("theirs looks a call up at the instruction behind it: {}", case.top));
+    }
     if let Some(newer) = place_in(&ours, &theirs) {
         return they_left_out(case, newer, relation);
     }
@@ -332,6 +340,7 @@ mod tests {
             cut: None,
             below_entry: false,
             no_frame: false,
+            is_behind_call: false,
             top: "test".to_owned(),
             text: String::new(),
         }
@@ -359,6 +368,16 @@ mod tests {
         assert!(undecided(&newest), "it may be at any bytecode");
         newest.no_frame = true;
         assert!(matches!(judge(&newest, &mut relation), Verdict::Ours(_)), "it would need a frame");
+        let behind = Case { is_behind_call: true, ..case(&[2, 3, 4], &[1, 2, 3, 4]) };
+        assert!(matches!(judge(&behind, &mut relation), Verdict::Theirs(_)), "the call is not listed");
+        let mut behind = Case { is_behind_call: true, ..case(&[2, 3, 4], &[1, 2, 3, 4]) };
+        behind.ours[0].is_listed = true;
+        assert!(
+            matches!(judge(&behind, &mut relation), Verdict::Ours(_)),
+            "theirs has what is inlined behind"
+        );
+        behind.ours[0].is_there = false;
+        assert!(matches!(judge(&behind, &mut relation), Verdict::Theirs(_)), "the call has returned");
         let linked = &mut |_, _, _| Relation::Linked;
         assert!(matches!(judge(&case(&[2, 3], &[1, 2, 3]), linked), Verdict::Undecided(_)), "no name");
     }
