@@ -29,11 +29,18 @@ const JUMPS: &[u8] = &[0xeb, 30];
 /// `jmp rax`, which may lead anywhere.
 const JUMPS_ANYWHERE: &[u8] = &[0xff, 0xe0];
 
-/// The methods and how the walk ends of a thread that is interrupted in the second routine.
+/// What a thread does in the second routine.
+#[derive(Debug, Clone, Copy)]
+enum Doing {
+    Interrupted,
+    CallingC,
+}
+
+/// The methods and how the walk ends of a thread that is in the second routine.
 ///
 /// The return address of an earlier call of the first routine is on top of its stack. `hidden` is the number of words
 /// above it at which the routine's own return address lies, if it does.
-fn walk(layout: usize, first: &[u8], hidden: Option<usize>) -> (Chain, Stop, [Chain; 2]) {
+fn walk(doing: Doing, layout: usize, first: &[u8], hidden: Option<usize>) -> (Chain, Stop, [Chain; 2]) {
     let fixture = synthetic::with_oop_map_count(Fixture::load(&fixture::all()[layout]));
     let shape = |index| Shape { compile_id: index as u32 + 1, pcs: 9, seed: index as u64 * 31 + 7 };
     let mut process = Process::new(&fixture, 3, shape);
@@ -56,7 +63,10 @@ fn walk(layout: usize, first: &[u8], hidden: Option<usize>) -> (Chain, Stop, [Ch
     let frames = [if hidden.is_some() { CALLER } else { EARLIER }];
     let (capture, stack) = process.interrupted(second + 2, &frames);
     let stack = [&on_top[..], &own.unwrap_or_default(), &stack].concat();
-    let capture = stackwalk::Capture { stack_high: capture.stack_low + stack.len() as u64, ..capture };
+    let mut capture = stackwalk::Capture { stack_high: capture.stack_low + stack.len() as u64, ..capture };
+    if let Doing::CallingC = doing {
+        (capture.anchor_pc, capture.anchor_sp, capture.pc) = (capture.pc, capture.sp, 0);
+    }
 
     let mut cache = ScopeCache::new();
     let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
@@ -71,27 +81,31 @@ fn walk(layout: usize, first: &[u8], hidden: Option<usize>) -> (Chain, Stop, [Ch
     (found, frames.stop(), [EARLIER, CALLER].map(|place| process.chain(place).clone()))
 }
 
+fn everywhere() -> impl Iterator<Item = (usize, Doing)> {
+    LAYOUTS.into_iter().flat_map(|layout| [(layout, Doing::Interrupted), (layout, Doing::CallingC)])
+}
+
 #[test]
 fn an_old_return_address_of_another_routine_is_passed_over() {
-    for layout in LAYOUTS {
-        let (found, stop, [_, caller]) = walk(layout, RETURNS, Some(7));
+    for (layout, doing) in everywhere() {
+        let (found, stop, [_, caller]) = walk(doing, layout, RETURNS, Some(7));
         assert_eq!((found, stop), (caller, Stop::NativeCode(0)));
     }
 }
 
 #[test]
 fn without_a_call_that_leads_to_the_routine_the_stack_is_cut() {
-    for layout in LAYOUTS {
-        let (found, stop, _) = walk(layout, RETURNS, None);
-        assert!(found.is_empty() && matches!(stop, Stop::BadFrame(_)), "{found:?} {stop:?}");
+    for (layout, doing) in everywhere() {
+        let (found, stop, _) = walk(doing, layout, RETURNS, None);
+        assert!(found.is_empty() && matches!(stop, Stop::BadFrame(_)), "{doing:?} {found:?} {stop:?}");
     }
 }
 
 #[test]
 fn a_routine_may_jump_to_another() {
-    for layout in LAYOUTS {
+    for (layout, doing) in everywhere() {
         for first in [JUMPS, JUMPS_ANYWHERE] {
-            let (found, stop, [earlier, _]) = walk(layout, first, None);
+            let (found, stop, [earlier, _]) = walk(doing, layout, first, None);
             assert_eq!((found, stop), (earlier, Stop::NativeCode(0)));
         }
     }

@@ -164,16 +164,20 @@ impl<M: Memory> Walk<'_, M> {
     /// Stubs of a blob of their own are called directly, and some push all registers that C code may change, such as those of
     /// load barriers of ZGC in JDK 11 (`ZBarrierSetAssembler::generate_load_barrier_stub` in
     /// `gc/z/zBarrierSetAssembler_x86.cpp`).
+    /// Routines call C code too, such as G1's barriers in those that copy arrays, and are proven like interrupted ones.
     pub(super) fn caller_of_calling_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let by_call = Some(cursor)
             .filter(|_| blob.kind == BlobKind::RuntimeStub && blob.frame_bytes == 0)
             .and_then(|cursor| self.caller_above_pushed(cursor, 0, blob));
-        let next = by_call.or_else(|| {
-            CALLING_STUB_RULES.iter().find_map(|&(above, rule)| {
-                let at = Cursor { sp: cursor.sp.checked_add(above)?, ..cursor };
-                self.unwind(at, 0, rule).filter(|caller| self.is_caller(caller))
-            })
-        })?;
+        let accepted =
+            |caller: &Cursor| self.is_caller(caller) && self.may_have_called(caller.pc, cursor.pc, blob);
+        let by_rule = |&(above, rule): &(u64, Unwind)| {
+            let at = Cursor { sp: cursor.sp.checked_add(above)?, ..cursor };
+            self.unwind(at, 0, rule).filter(accepted)
+        };
+        let next = by_call
+            .or_else(|| CALLING_STUB_RULES.iter().find_map(by_rule))
+            .or_else(|| self.caller_above_routine(cursor, blob))?;
         Some(Cursor { doing: Doing::CallingVm, ..next })
     }
 }
