@@ -29,12 +29,12 @@ fn signs(text: &str) -> Vec<&str> {
 fn attach_words(folder: &Path, pid: i32) -> Vec<String> {
     let tickwalk = binaries::tickwalk().display().to_string();
     let recording = folder.join("a.tickwalk").display().to_string();
-    [&tickwalk, "attach", "--interval", "1ms", "--duration", "5s", "-o", &recording, &pid.to_string()]
+    [&tickwalk, "attach", "--interval", "1ms", "--duration", "4s", "-o", &recording, &pid.to_string()]
         .map(str::to_owned)
         .to_vec()
 }
 
-on_jdks! { 17, 25;
+on_jdks! { concurrent 17, 25;
     fn attach_rewrites_a_line_on_a_terminal_and_is_quiet_in_a_pipe(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
@@ -66,7 +66,7 @@ on_jdks! { 17, 25;
     }
 }
 
-on_jdks! { 11, 25;
+on_jdks! { concurrent 11, 25;
     /// `top -p` draws screens until Ctrl-C, and the last one stays; the JVM runs on.
     fn top_shows_a_running_jvm(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -83,7 +83,7 @@ on_jdks! { 11, 25;
             let refused = run(command, |_| ());
             assert_eq!(refused.exit_code(), 1);
             assert!(refused.stderr.contains("top -p needs a terminal"), "{}", refused.stderr);
-            let words = ["timeout", "--preserve-status", "-s", "INT", "8", &tickwalk, "top", "-p", &pid, "--by", "class"];
+            let words = ["timeout", "--preserve-status", "-s", "INT", "6", &tickwalk, "top", "-p", &pid, "--by", "class"];
             if let Some(shown) = on_terminal(&words) {
                 assert_eq!(shown.exit_code(), 0, "{}", shown.stdout);
                 let (screens, after) = shown.stdout.rsplit_once("\x1b[?1049l").expect("a second screen");
@@ -99,7 +99,7 @@ on_jdks! { 11, 25;
     }
 }
 
-on_jdks! { 21;
+on_jdks! { concurrent 21;
     /// Beside the output of a program there are whole lines only.
     fn record_shows_lines_beside_the_program(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
