@@ -82,7 +82,7 @@ on_every_jdk! { concurrent;
             Some(folder) => {
                 let is_first = attached.is_empty();
                 assert!(!is_first || !records_positions(jdk, pid), "before any profile");
-                attached.push(attach(&["--duration", "1s", "--interval", "1ms"], folder.path(), pid));
+                attached.push(attach(&["--duration", "2s", "--interval", "1ms"], folder.path(), pid));
                 assert!(!is_first || records_positions(jdk, pid), "after the first one");
             }
             None => create_end_file(&end_file),
@@ -117,7 +117,7 @@ on_every_jdk! { concurrent;
                 0 => attach(&[], folder.path(), pid),
                 // By then the agent loaded at the start has recorded for a while.
                 10 | 12 => attach(&["--stop"], folder.path(), pid),
-                11 => attach(&["--duration", "1s", "--interval", "1ms"], folder.path(), pid),
+                11 => attach(&["--duration", "2s", "--interval", "1ms"], folder.path(), pid),
                 13 => return create_end_file(&end_file),
                 _ => outcomes[0].clone(),
             };

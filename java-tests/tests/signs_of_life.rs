@@ -29,7 +29,7 @@ fn signs(text: &str) -> Vec<&str> {
 fn attach_words(folder: &Path, pid: i32) -> Vec<String> {
     let tickwalk = binaries::tickwalk().display().to_string();
     let recording = folder.join("a.tickwalk").display().to_string();
-    [&tickwalk, "attach", "--interval", "1ms", "--duration", "4s", "-o", &recording, &pid.to_string()]
+    [&tickwalk, "attach", "--interval", "1ms", "--duration", "5s", "-o", &recording, &pid.to_string()]
         .map(str::to_owned)
         .to_vec()
 }
@@ -83,7 +83,7 @@ on_jdks! { concurrent 11, 25;
             let refused = run(command, |_| ());
             assert_eq!(refused.exit_code(), 1);
             assert!(refused.stderr.contains("top -p needs a terminal"), "{}", refused.stderr);
-            let words = ["timeout", "--preserve-status", "-s", "INT", "6", &tickwalk, "top", "-p", &pid, "--by", "class"];
+            let words = ["timeout", "--preserve-status", "-s", "INT", "8", &tickwalk, "top", "-p", &pid, "--by", "class"];
             if let Some(shown) = on_terminal(&words) {
                 assert_eq!(shown.exit_code(), 0, "{}", shown.stdout);
                 let (screens, after) = shown.stdout.rsplit_once("\x1b[?1049l").expect("a second screen");
