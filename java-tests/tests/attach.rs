@@ -167,13 +167,22 @@ on_every_jdk! { concurrent;
 on_every_jdk! { concurrent;
     fn profiles_to_the_end_of_the_program(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let recording = folder.path().join("recording.tickwalk");
-        let mut attaching = None;
+        let (end_file, recording) = (folder.path().join("end-file"), folder.path().join("recording.tickwalk"));
+        let (mut attaching, mut profiled_rounds) = (None, 0);
         let folder_path = folder.path().to_owned();
-        let program = Workload::new("Burner").argument(4).run_unprofiled_watched(jdk, |pid, _| {
+        let program = burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
             let folder = folder_path.clone();
             attaching
                 .get_or_insert_with(|| std::thread::spawn(move || attach(&["--interval", "1ms"], &folder, pid)));
+            if profiled_rounds == 10 {
+                return;
+            }
+            // The timers are the profile's; each round burns 100 ms.
+            let timers = std::fs::read_to_string(format!("/proc/{pid}/timers")).expect("a running process");
+            profiled_rounds += u32::from(!timers.is_empty());
+            if profiled_rounds == 10 {
+                create_end_file(&end_file);
+            }
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         let attached = attaching.expect("the workload reported a CPU time").join().expect("no panic");
@@ -262,7 +271,7 @@ on_every_jdk! { concurrent;
             if sizes.len() == 8 {
                 return create_end_file(&end_file);
             }
-            let attached = attach(&["--duration", "1s"], folder.path(), pid);
+            let attached = attach(&["--duration", "500ms"], folder.path(), pid);
             assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
             sizes.push(memory_of(pid));
         });

@@ -24,7 +24,8 @@ on_every_jdk! { concurrent;
     /// that tells safepoints only is moved to the next one nearly everywhere.
     fn the_share_follows_from_what_the_code_tells(jdk) {
         let share = |options: &[&str]| {
-            let workload = Workload::new("RegexStrings").argument(2);
+            // 300 samples on a 250 Hz kernel.
+            let workload = Workload::new("RegexStrings").argument(1.2);
             let workload = options.iter().fold(workload, |workload, option| workload.jvm_option(option));
             biased_share(&workload.record_option("--interval=4ms").record(jdk))
         };

@@ -14,7 +14,7 @@ fn assert_all_is_sampled(run: &Finished, sampled: i64) {
     assert!(sampled.cast_unsigned() + span_tolerance_ns(TICK_NS) >= truth, "sampled {sampled} of {truth}");
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// The collector is killed with SIGKILL during a run and restarted: the agent resends what was not acknowledged.
     ///
     /// The program runs until the agent has reconnected. Queues that last for seconds exclude other losses.
@@ -26,7 +26,7 @@ on_every_jdk! {
         let end_file = directory.path().join("end-file");
         let mut outage_began = None;
         let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
-        let workload = Workload::new("Burner").argument(4).argument(end_file.display());
+        let workload = Workload::new("Burner").argument(3).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
             (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
                 collector.take().expect("running").crash();

@@ -29,7 +29,7 @@ fn address(directory: &Path) -> String {
     format!("unix:{}", directory.join("socket").display())
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// The collector is killed with SIGKILL during a run and restarted on the same store: the agent resends what was
     /// not acknowledged, and the store holds everything in the agent's account exactly once. The program runs until the
     /// agent has reconnected. Queues that last for seconds exclude other losses.
@@ -41,7 +41,7 @@ on_every_jdk! {
         let end_file = directory.path().join("end-file");
         let mut outage_began = None;
         let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
-        let workload = Workload::new("Burner").argument(4).argument(end_file.display());
+        let workload = Workload::new("Burner").argument(3).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
             (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
                 collector.take().expect("running").crash();
@@ -94,7 +94,7 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
             "collector={address},exitwait=10s,file={},interval=1ms,debug=queue:2048",
             recording.display()
         );
-        let workload = Workload::new("Burner").argument(4).argument(end_file.display());
+        let workload = Workload::new("Burner").argument(3).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match outage_began {
             None if cpu_ns > SECOND && are_connected() => {
                 outage_began = Some(cpu_ns);

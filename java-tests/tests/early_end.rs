@@ -97,23 +97,26 @@ on_every_jdk! { concurrent;
     }
 }
 
-/// Runs the workload with a habit of its native code on signal 40, which the timers use.
-fn with_habit(jdk: &Jdk, habit: &str) -> Run {
+/// Runs the workload for `seconds` with a habit of its native code on signal 40, which the timers use.
+fn with_habit(jdk: &Jdk, habit: &str, seconds: u32) -> Run {
     let library = native_library("habits");
-    let workload =
-        Workload::new("NativeHabits").argument(4).argument(library.display()).argument(habit).argument(40);
+    let workload = Workload::new("NativeHabits")
+        .argument(seconds)
+        .argument(library.display())
+        .argument(habit)
+        .argument(40);
     workload.record_to_file(jdk, "interval=1ms,signal=40")
 }
 
 on_jdks! { 11, 25;
     /// The handler is replaced in the middle: the profile ends, and the other handler gets few of our signals.
     fn replaced_handler(jdk) {
-        let run = with_habit(jdk, "replace");
+        let run = with_habit(jdk, "replace", 2);
         run.assert_exit_code(0);
         let lines: Vec<String> = agent_lines(&run.stderr).into_iter().map(str::to_owned).collect();
         assert_one_line(&lines, "installed its own handler for signal 40");
         let foreign = run.stdout.lines().find_map(|line| line.strip_prefix("foreign ")?.parse::<u64>().ok());
-        // The handler is looked at ten times a second; the rest of the program would give 500.
+        // The handler is looked at ten times a second; the rest of the program would give 250.
         assert!(foreign.expect("a number") < 100, "{}", run.stdout);
         let summary = summary_of(&run.recording, &run.starvation);
         assert!(summary.complete && summary.samples > 100, "{summary:?}");
@@ -122,10 +125,10 @@ on_jdks! { 11, 25;
     }
 }
 
-on_jdks! { 11, 25;
+on_jdks! { concurrent 11, 25;
     /// A thread that blocks the signal is named, and so is its time.
     fn blocked_in_one_thread(jdk) {
-        let run = with_habit(jdk, "block");
+        let run = with_habit(jdk, "block", 4);
         run.assert_exit_code(0);
         let lines: Vec<String> = agent_lines(&run.stderr).into_iter().map(str::to_owned).collect();
         assert_one_line(&lines, "thread \"main\" blocks signal 40");
@@ -137,10 +140,10 @@ on_jdks! { 11, 25;
     }
 }
 
-on_jdks! { 11, 25;
+on_jdks! { concurrent 11, 25;
     /// A thread that unblocks the signal is sampled again.
     fn blocked_for_a_while(jdk) {
-        let run = with_habit(jdk, "block-for-a-while");
+        let run = with_habit(jdk, "block-for-a-while", 4);
         run.assert_exit_code(0);
         let summary = summary_of(&run.recording, &run.starvation);
         summary.assert_sums_close();
@@ -200,7 +203,7 @@ on_jdks! { 17, 25;
 /// The workload whose native code forks; the child burns CPU time and ends by `exit`.
 fn forking() -> Workload {
     let library = native_library("habits");
-    Workload::new("NativeHabits").argument(2).argument(library.display()).argument("fork").argument(300)
+    Workload::new("NativeHabits").argument(1).argument(library.display()).argument("fork").argument(300)
 }
 
 /// Asserts that the parent's profile is complete and has nothing of the child.
@@ -255,7 +258,7 @@ on_every_jdk! { concurrent;
             }
             profiles += 1;
             let mut command = std::process::Command::new(java_tests::binaries::tickwalk());
-            command.args(["attach", "--interval", "1ms", "--duration", "1s", "--agent-option", "debug=stop-delay:300ms"]);
+            command.args(["attach", "--interval", "1ms", "--duration", "500ms", "--agent-option", "debug=stop-delay:300ms"]);
             command.arg("-o").arg(folder.path().join("recording.tickwalk")).arg(pid.to_string());
             let attached = java_tests::run(command, |_| ());
             assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);

@@ -11,7 +11,7 @@ fn is_without_stack(stack: &Stack) -> bool {
 
 on_every_jdk! {
     fn samples_without_a_stack_keep_their_time(jdk) {
-        let workload = Workload::new("BusyThreads").argument(8).argument(THREADS).record_option("--interval=4ms");
+        let workload = Workload::new("BusyThreads").argument(4).argument(THREADS).record_option("--interval=4ms");
         // Five slabs in total, and 250 ms between two drains.
         let hooks = ["debug=slabs:1", "debug=drain:250ms", "debug=queue:2048/fixed"];
         let run = hooks

@@ -40,7 +40,8 @@ on_every_jdk! { concurrent;
 on_every_jdk! { concurrent;
     /// After SIGKILL, everything that was sent is readable, and the recording is marked as incomplete.
     fn killed(jdk) {
-        let run = Workload::new("Burner").kill_after_cpu_ns(3_000_000_000).record(jdk);
+        // Samples are sent once a second.
+        let run = Workload::new("Burner").kill_after_cpu_ns(2_000_000_000).record(jdk);
         run.assert_exit_code(128 + 9);
         let summary = run.summary();
         assert!(!summary.complete, "the recording of a killed program is complete");
@@ -88,7 +89,7 @@ on_every_jdk! {
         // Returns how long the end of the program takes, and what it wrote to standard error.
         let end = |options: Option<&str>, collector: Option<&CollectorProcess>| {
             let end_file = directory.path().join("end");
-            let workload = Workload::new("Burner").argument(1).argument(end_file.display());
+            let workload = Workload::new("Burner").argument(0).argument(end_file.display());
             let mut ends = None;
             let mut end_it = || {
                 if collector.is_none_or(|collector| collector.sessions() > 0) && ends.is_none() {

@@ -13,7 +13,8 @@ on_every_jdk! { concurrent;
 
 on_every_jdk! { concurrent;
     fn recording_of_a_killed_program_is_readable(jdk) {
-        let run = Workload::new("Burner").kill_after_cpu_ns(3_000_000_000).record_to_file(jdk, "");
+        // The file is written once a second.
+        let run = Workload::new("Burner").kill_after_cpu_ns(2_000_000_000).record_to_file(jdk, "");
         run.assert_exit_code(128 + 9);
         assert!(run.stacks().ns_below("Burner.burn") > 0, "nothing readable in the cut file");
     }

@@ -8,7 +8,8 @@ const CUT: f64 = 0.0002;
 /// Runs the workload with a timer of this kind; stacks are cut as rarely as without it.
 fn check_beside(jdk: &Jdk, timer: &str) {
     let library = native_library("foreigntimer");
-    let run = Workload::new("ForeignTimer").argument(8).argument(library.display()).argument(timer);
+    // 1,250 samples on a 250 Hz kernel.
+    let run = Workload::new("ForeignTimer").argument(5).argument(library.display()).argument(timer);
     let run = run.argument(4000).record_option("--interval=4ms").record(jdk);
     run.assert_exit_code(0);
     let ticks = run.truth.number("timer", timer, "ticks");

@@ -11,6 +11,11 @@ const INTERVAL_NS: u64 = 4_000_000;
 const MAX_DRAINED: u64 = 2 * 16;
 /// Threads of `BusyThreads`.
 const THREADS: usize = 4;
+/// CPU time of all threads together, in seconds: one for each, which [`assert_accounts_match_clocks`] demands.
+const SECONDS: u32 = 4;
+/// The same where the sampler is late once a second: some longer, so that threads which run at the same time meet a late
+/// drain while they burn.
+const SECONDS_WITH_HOOKS: u32 = 5;
 
 /// Returns a workload of busy threads with these debug hooks.
 fn busy_threads(seconds: u32, hooks: &[&str]) -> Workload {
@@ -56,12 +61,12 @@ on_every_jdk! {
     /// With rare drains the small queues overflow, the losses are counted, the queues grow, and every thread's account
     /// closes.
     fn queues_grow_after_losses(jdk) {
-        let run = busy_threads(8, &["drain:1s"]).record(jdk);
+        let run = busy_threads(SECONDS_WITH_HOOKS, &["drain:1s"]).record(jdk);
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
         let summary = run.summary();
         assert!(summary.queue.grown > 0 && summary.queue.largest > 16, "{:?}", summary.queue);
-        let fixed = busy_threads(8, &["drain:1s", "queue:16/fixed"]).record(jdk);
+        let fixed = busy_threads(SECONDS_WITH_HOOKS, &["drain:1s", "queue:16/fixed"]).record(jdk);
         assert_accounts_match_clocks(&fixed);
         let summary = fixed.summary();
         assert_eq!((summary.queue.grown, summary.queue.largest), (0, 16), "{:?}", summary.queue);
@@ -74,14 +79,15 @@ on_every_jdk! {
 on_every_jdk! {
     /// While the sampler thread is stalled, the second thread drains the queues, and the smallest queues suffice.
     fn a_stalled_sampler_loses_nothing(jdk) {
-        let run = busy_threads(8, &["stall:700ms", "queue:16/fixed"]).record(jdk);
+        let run = busy_threads(SECONDS_WITH_HOOKS, &["stall:700ms", "queue:16/fixed"]).record(jdk);
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
         let summary = run.summary();
         summary.assert_losses();
         assert!(summary.queue.high_water <= MAX_DRAINED, "{:?}", summary.queue);
         // The stall is long enough for 16 ticks even of a thread that gets a twentieth of a processor.
-        let fixed = busy_threads(8, &["stall:1500ms", "queue:16/fixed", "drain:25ms"]).record(jdk);
+        let fixed =
+            busy_threads(SECONDS_WITH_HOOKS, &["stall:1500ms", "queue:16/fixed", "drain:25ms"]).record(jdk);
         assert_accounts_match_clocks(&fixed);
         assert!(fixed.summary().cpu_ns.lost_total() > 0, "a queue of 16 lost nothing in 1.5 s: {:?}", fixed.summary().queue);
     }
@@ -90,7 +96,7 @@ on_every_jdk! {
 on_every_jdk! {
     /// With the default settings nothing is lost.
     fn accounts_match_clocks(jdk) {
-        let run = busy_threads(8, &[]).record(jdk);
+        let run = busy_threads(SECONDS, &[]).record(jdk);
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
         run.summary().assert_losses();
@@ -102,7 +108,9 @@ on_jdks! { 17, 25;
     /// Two hundred busy threads share sixty timers: each thread has a timer for some time, the rest of its time is
     /// counted as lost, and the account closes.
     fn threads_share_timers(jdk) {
-        let run = Workload::new("BusyThreads").argument(40).argument(200).limit_pending_signals(60).record(jdk);
+        // 120 ms of each thread. The agent has thirty timers, half of what the limit leaves, and passes them on every 200 ms, so
+        // each thread gets one within 1.4 s; the run takes 24 s divided by the number of processors.
+        let run = Workload::new("BusyThreads").argument(24).argument(200).limit_pending_signals(60).record(jdk);
         run.assert_exit_code(0);
         let summary = run.summary();
         let lines = run.stderr.lines().filter(|line| line.contains("fewer timers than threads (")).count();

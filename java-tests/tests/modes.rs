@@ -99,7 +99,7 @@ on_jdks! { 25;
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Stacks of safepoints do not show a method without a poll that uses nearly all CPU time; the account closes all the same,
     /// and the outputs say what they show.
     fn safepoint_bias(jdk) {

@@ -66,8 +66,9 @@ on_every_jdk! { concurrent;
     /// bound allows for a sampler that is four times as late. If all safepoints counted, it would be half of the time.
     fn names_stay_known_under_a_retransforming_agent(jdk) {
         for collector in ["-XX:+UseSerialGC", "-XX:+UseG1GC"] {
+            // A second of the main thread has some 800 collections.
             let run = Workload::new("Retransformation")
-                .argument(2)
+                .argument(1)
                 .argument(1000)
                 .argument(1)
                 .jvm_option("-Djdk.attach.allowAttachSelf=true")
@@ -78,7 +79,7 @@ on_every_jdk! { concurrent;
             run.assert_exit_code(0);
             let main = run.stacks_by_thread().below("main");
             let (unloaded, total) = (main.ns_below("[unloaded]"), main.total_ns());
-            assert!(total > 1_500_000_000, "{total} ns in main");
+            assert!(total > 750_000_000, "{total} ns in main");
             assert!(unloaded <= total / 10, "{collector}: {unloaded} of {total} ns are [unloaded]");
         }
     }
@@ -87,7 +88,7 @@ on_every_jdk! { concurrent;
 on_every_jdk! { concurrent;
     /// Without redefinitions, names stay certain while classes are loaded and garbage is collected.
     fn names_are_certain_without_redefinition(jdk) {
-        let run = Workload::new("AllocHeavy").argument(2).jvm_option("-XX:+UseSerialGC").record(jdk);
+        let run = Workload::new("AllocHeavy").argument(1).jvm_option("-XX:+UseSerialGC").record(jdk);
         run.assert_exit_code(0);
         assert_eq!(run.stacks().ns_below("[unloaded]"), 0);
     }

@@ -54,7 +54,8 @@ on_every_jdk! {
     fn accounts_match_clocks(jdk) {
         const THREADS: usize = 4;
         // Queues that last for a second exclude other losses.
-        let workload = Workload::new("BusyThreads").argument(8).argument(THREADS);
+        // A second of each thread, in which the period changes twenty times and more.
+        let workload = Workload::new("BusyThreads").argument(4).argument(THREADS);
         let run = with_retuning(workload).record_option("--agent-option=debug=queue:256..2048").record(jdk);
         run.assert_exit_code(0);
         assert_was_retuned(&run);
@@ -101,10 +102,11 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// The period grows until the profiler costs no more than its budget.
     fn the_budget_is_kept(jdk) {
-        let workload = Workload::new("BusyThreads").argument(16).argument(4).record_option("--interval=1ms");
+        // The agent adapts the period once a second, and ignores the first two seconds.
+        let workload = Workload::new("BusyThreads").argument(5).argument(1).record_option("--interval=1ms");
         let run = workload.record_option("--budget=1%").record(jdk);
         run.assert_exit_code(0);
         let summary = run.summary();
@@ -119,12 +121,13 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// The running JVM is restricted to one processor, and the period follows so that the rate stays.
     fn the_rate_follows_the_processors(jdk) {
         let before = std::thread::available_parallelism().expect("a number of processors").get() as u64;
         let run = Workload::new("Burner")
-            .argument(5)
+            // The agent looks at the processors once a second.
+            .argument(3)
             .pin_after_cpu_ns(SECOND)
             .record_option("--rate=500/s")
             .record(jdk);

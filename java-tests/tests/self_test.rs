@@ -6,7 +6,7 @@ use java_tests::{
     INTERVAL_NS, Jdk, Run, Workload, binaries, native_library, on_every_jdk, on_jdks, span_tolerance_ns,
 };
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     fn passes_on_every_jdk(jdk) {
         // The tests of compiled code need a hundred such walks; the run has about five hundred.
         let run = Workload::new("InlinedChain").argument(2).record_option("--interval=4ms").record(jdk);
@@ -19,7 +19,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// A wrong layout is detected before the first sample, and the accounts continue without stacks.
     fn detects_a_wrong_layout(jdk) {
         let run = Workload::new("TightLoop").argument(1).record_to_file(jdk, "debug=broken-layout");
@@ -82,7 +82,7 @@ fn read_unmapped(workload: Workload, jdk: &Jdk) -> Run {
     run
 }
 
-on_jdks! { 17, 21, 25;
+on_jdks! { concurrent 17, 21, 25;
     /// Memory that is not mapped is an error for the sampler thread, however it reads.
     fn unmapped_memory_is_read_by_loads(jdk) {
         let run = read_unmapped(Workload::new("RegexStrings").argument(2), jdk);
@@ -92,7 +92,7 @@ on_jdks! { 17, 21, 25;
     }
 }
 
-on_jdks! { 11;
+on_jdks! { concurrent 11;
     /// The VM treats faults of its own threads only.
     fn an_older_vm_is_read_by_system_calls(jdk) {
         let run = read_unmapped(Workload::new("RegexStrings").argument(2), jdk);
@@ -102,7 +102,7 @@ on_jdks! { 11;
     }
 }
 
-on_jdks! { 17, 21, 25;
+on_jdks! { concurrent 17, 21, 25;
     /// A handler of SIGSEGV that is not the VM's.
     fn foreign_handlers_of_faults_are_not_relied_on(jdk) {
         let library = native_library("faulthandlers");

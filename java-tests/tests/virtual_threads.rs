@@ -46,7 +46,7 @@ on_jdks! { concurrent 21, 25; fn complete_with_wide_references(jdk) { check_comp
 on_jdks! { concurrent 25; fn complete_with_compact_headers(jdk) { check_complete(jdk, &["-XX:+UseCompactObjectHeaders"]); } }
 on_jdks! { concurrent 21, 25; fn complete_with_checked_jni(jdk) { check_complete(jdk, &["-Xcheck:jni"]); } }
 on_jdks! {
-    21, 25;
+    concurrent 21, 25;
     /// Frozen interpreter frames are linked by offsets instead of addresses.
     fn complete_when_interpreted(jdk) { check_complete(jdk, &["-XX:CompileCommand=exclude,FrozenStack::descend"]); }
 }
@@ -58,7 +58,7 @@ on_jdks! {
 on_jdks! { concurrent 21, 25; fn complete_with_shenandoah(jdk) { check_complete(jdk, &["-XX:+UseShenandoahGC"]); } }
 
 on_jdks! {
-    21, 25;
+    concurrent 21, 25;
     /// Frozen frames beyond the size limit are cut like those of a stack: the newest are shown, and the cut is marked.
     fn cut_at_the_size_limit(jdk) {
         // The limit covers the thread's stack first: the newest frames and those of the carrier.

@@ -178,6 +178,11 @@ impl Page<'_> {
         self.browser.call(Some(&self.session), method, &parameters)
     }
 
+    /// Makes it the page in front: one behind another draws no frames, and its mouse waits for them for seconds.
+    pub fn to_front(&self) {
+        self.call("Page.bringToFront", json!({}));
+    }
+
     pub fn resize(&self, width: u32, height: u32) {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", metrics);

@@ -182,6 +182,7 @@ fn links_show_the_same_view_again() {
     );
     let at = |index: usize| place[index].as_f64().expect("a number");
     let x = |share: f64| at(0) + 230.0 + (at(2) - 250.0) * share;
+    page.to_front();
     page.drag((x(0.1), at(1) + 25.0), (x(0.9), at(1) + 25.0));
     page.until("state.from && state.to");
     settle(&page);

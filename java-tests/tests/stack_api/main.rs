@@ -401,7 +401,7 @@ fn run_client(jdk: &Jdk, workload: Workload, options: &str) -> String {
     run.stderr
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Walks at every tick of a program that deoptimises all the time: none fails, and where AsyncGetCallTrace has a trace,
     /// ours is the same below the interrupted frame, or theirs has lost frames.
     fn beside_async_get_call_trace(jdk) {
@@ -429,7 +429,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// Twenty walks with random stack and frame pointers at every tick, in Java code, stubs and the VM; none of these, nor
     /// the true walk, calls the allocator.
     fn wrong_registers_in_handlers_without_allocation(jdk) {
@@ -440,7 +440,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// The stack below the client's handler that the deepest walk uses, native frames of the VM above Java included.
     fn little_stack(jdk) {
         let report = run_timer(jdk, "Exceptions", 3, "1000,paint");
@@ -450,7 +450,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// A signal every 100 microseconds in a program whose walks begin in all parts of the VM, and in one that deoptimises all
     /// the time: with some 20,000 samples of each, a share of 0.2 % fails for certain. Each sample is at another instruction
     /// than the last.
@@ -498,7 +498,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// The example profiler: no more walks fail than `FAILING` gives by chance, and its stacks are those of the program.
     fn example_profiler(jdk) {
         let folder = tempfile::tempdir().expect("a folder");
