@@ -34,7 +34,7 @@ fn attach_words(folder: &Path, pid: i32) -> Vec<String> {
         .to_vec()
 }
 
-on_jdks! { concurrent 17, 25;
+on_jdks! { 17, 25;
     fn attach_rewrites_a_line_on_a_terminal_and_is_quiet_in_a_pipe(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
@@ -66,7 +66,7 @@ on_jdks! { concurrent 17, 25;
     }
 }
 
-on_jdks! { concurrent 11, 25;
+on_jdks! { 11, 25;
     /// `top -p` draws screens until Ctrl-C, and the last one stays; the JVM runs on.
     fn top_shows_a_running_jvm(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -99,7 +99,7 @@ on_jdks! { concurrent 11, 25;
     }
 }
 
-on_jdks! { concurrent 21;
+on_jdks! { 21;
     /// Beside the output of a program there are whole lines only.
     fn record_shows_lines_beside_the_program(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
