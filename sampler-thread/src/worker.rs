@@ -328,7 +328,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.watch(start);
         }
         self.pace.after_drain(requests, self.intake.take_fullest());
-        self.unloading.wait().set_calm(self.pace.is_calm(start));
+        let wait = self.unloading.wait();
+        let is_unsure = self.pace.is_new(start) && wait.is_marker_missing(self.vm.hotspot.jdk_major());
+        wait.set_calm(self.pace.is_calm(start) && !is_unsure);
         self.intake.sampler_sleeps(self.pace.period(start));
     }
 

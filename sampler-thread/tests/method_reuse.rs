@@ -50,7 +50,7 @@ struct Process {
 
 impl Process {
     fn collect(&self) {
-        self.unloading.pause_begins(|| false, || {});
+        self.unloading.pause_begins(&self.fixture, || false, || {});
         self.replaced.set(true);
         self.unloading.pause_ends(&self.fixture);
     }

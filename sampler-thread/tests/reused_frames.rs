@@ -96,7 +96,7 @@ fn an_equal_stack_is_not_walked_twice() {
         assert_eq!((&again, stop_again), (&frames, stop), "{}", thread.name);
         stacks += usize::from(stop.is_complete());
         reused_frames += reused;
-        scene.unloading.pause_begins(|| false, || {});
+        scene.unloading.pause_begins(scene.vm.memory, || false, || {});
         scene.unloading.pause_ends(scene.vm.memory);
         assert_eq!(scene.walk(thread, &thread.stack).2, 0, "a pause may have unloaded classes");
     });

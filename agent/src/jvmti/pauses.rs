@@ -115,7 +115,8 @@ fn ended(pauses: u64) -> u64 {
 unsafe extern "C" fn garbage_collection_start(_jvmti: *mut jvmtiEnv) {
     count(begun);
     through_gate(|gate| {
-        gate.unloading.pause_begins(|| gate.registry.is_anything_pending(), || gate.waker.wake());
+        let pending = || gate.registry.is_anything_pending();
+        gate.unloading.pause_begins(gate.memory, pending, || gate.waker.wake());
     });
 }
 

@@ -37,6 +37,9 @@ const SHORTENED_FOR: Duration = Duration::from_secs(1);
 
 /// Time without a loss after which samples may wait for longer than [`WATCHFUL`].
 const CALM: Duration = Duration::from_secs(10);
+/// Time from the start in which most code that samples meet is new: a walk that comes after a pause which may have freed code
+/// steps only through code that was met before.
+const NEW: Duration = Duration::from_secs(2);
 /// Requests of a drain that are many: their copies take half a megabyte.
 const MANY: u64 = 64;
 
@@ -77,6 +80,8 @@ pub struct Pace {
     shortened_until: Option<Instant>,
     /// Until when samples do not wait for long.
     watchful_until: Option<Instant>,
+    /// Until when most code is new.
+    new_until: Instant,
 }
 
 impl Pace {
@@ -92,6 +97,7 @@ impl Pace {
             longest: WATCHFUL,
             shortened_until: None,
             watchful_until: None,
+            new_until: Instant::now() + NEW,
         }
     }
 
@@ -120,6 +126,11 @@ impl Pace {
     /// Returns whether waiting has cost nothing lately, so that samples may wait for longer than [`WATCHFUL`].
     pub fn is_calm(&self, now: Instant) -> bool {
         self.may_wait && !self.tuning.is_exact() && self.watchful_until.is_none_or(|until| now >= until)
+    }
+
+    /// Returns whether the profile has just begun, so that most code is new to it.
+    pub fn is_new(&self, now: Instant) -> bool {
+        now < self.new_until
     }
 
     /// Shortens the period for a while, after classes were unloaded or a stack was walked too late.
@@ -173,6 +184,13 @@ mod tests {
         pace.set_may_wait(true);
         pace.set_queue_time(queue);
         pace
+    }
+
+    #[test]
+    fn code_is_new_for_two_seconds() {
+        let pace = Pace::new(PaceTuning::default());
+        let now = Instant::now();
+        assert!(pace.is_new(now) && !pace.is_new(now + NEW));
     }
 
     #[test]

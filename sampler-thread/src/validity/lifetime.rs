@@ -214,7 +214,7 @@ mod tests {
         assert!(lifetime.is_certain(sample));
         assert!(!lifetime.is_certain(too_early), "no mark is known from before it");
 
-        unloading.pause_begins(|| false, || {});
+        unloading.pause_begins(&memory, || false, || {});
         assert_ne!(lifetime.observe(&memory), Change::None);
         assert!(!lifetime.is_certain(sample), "a pause may have unloaded it");
         unloading.pause_ends(&memory);
@@ -239,7 +239,7 @@ mod tests {
         lifetime.observe(&memory);
         assert_eq!(lifetime.observe(&memory), Change::None);
         assert!(!unloading.redefinition().is_prepared(), "nothing has changed");
-        unloading.pause_begins(|| false, || {});
+        unloading.pause_begins(&memory, || false, || {});
         unloading.pause_ends(&memory);
         assert_eq!(lifetime.observe(&memory), Change::Replaced, "there is no variable");
         assert!(unloading.redefinition().is_prepared());

@@ -4,7 +4,7 @@
 //! Approach: at its start the VM thread wakes the sampler and waits until the samples from before the pause are named. The
 //! sampler is not a thread of the VM: no safepoint stops it. Pauses of a VM that counts what it frees, and has freed nothing
 //! lately, do not wait: nearly all of them free nothing. Pauses of G1 that may free something come while [`MARKER`] works,
-//! so these wait all the same.
+//! and the VM counts them before it reports them, so these wait all the same.
 //! The VM thread sleeps meanwhile. On a machine with more work than processors, a thread that sleeps gets its processor back
 //! only after the others' turns, some milliseconds later: after one such sleep, pauses look for the answer without sleeping.
 //! Invariant: the VM thread waits at most for the budget, and only if something is pending. It takes no lock that another
@@ -20,6 +20,9 @@ use crate::account::clock;
 /// Name of the thread that leads G1's marking, from its start to the pauses that end it, and sleeps otherwise (`gc/g1`,
 /// JDK 11 to 28).
 pub const MARKER: &str = "G1 Main Marker";
+/// First release in which it is made for the first marking, so that it is not known before the first pauses that may free
+/// something (seen in JDK 26 to 28).
+const FIRST_WITH_LATE_MARKER: u32 = 27;
 /// Time after the budget at which a sleep was too long; an idle processor wakes within 0.1 ms.
 const OVERSLEPT: Duration = Duration::from_millis(1);
 /// Pauses that do not sleep after one that has overslept: at most one in so many waits for a processor.
@@ -77,8 +80,15 @@ impl PauseWait {
 impl PauseWait {
     /// Waits at the start of a pause until everything pending is named, or until the budget from `start` on is used up.
     ///
-    /// `pending` returns whether a queue holds requests; `wake` wakes the sampler.
-    pub fn await_drain(&self, start: Instant, pending: impl FnOnce() -> bool, wake: impl FnOnce()) {
+    /// `may_free` is true if the VM tells that this pause may free something; `pending` returns whether a queue holds
+    /// requests; `wake` wakes the sampler.
+    pub fn await_drain(
+        &self,
+        start: Instant,
+        may_free: bool,
+        pending: impl FnOnce() -> bool,
+        wake: impl FnOnce(),
+    ) {
         // In the order in which requests are passed on: a flag is set before the one in front of it is cleared.
         let in_progress =
             || self.has_requests.load(Ordering::Acquire) || self.draining.load(Ordering::Acquire);
@@ -88,7 +98,7 @@ impl PauseWait {
             fence(Ordering::Acquire);
             pending
         };
-        let is_calm = !self.is_marking() && self.is_calm.load(Ordering::Relaxed);
+        let is_calm = !self.is_marking() && !may_free && self.is_calm.load(Ordering::Relaxed);
         if !is_calm && !self.budget.is_zero() && (pending() || in_progress()) {
             let pause = self.requested.load(Ordering::Relaxed).wrapping_add(1);
             // Release: the drain that answers this pause begins after it is requested.
@@ -156,6 +166,11 @@ impl PauseWait {
         self.is_calm.store(is_calm, Ordering::Relaxed);
     }
 
+    /// Returns whether [`MARKER`] may be made later, in a VM of this release.
+    pub fn is_marker_missing(&self, jdk_major: u32) -> bool {
+        jdk_major >= FIRST_WITH_LATE_MARKER && self.marker.0.load(Ordering::Relaxed) == 0
+    }
+
     /// Notes the kernel thread id of [`MARKER`].
     pub fn set_marker(&self, tid: i32) {
         self.marker.0.store(tid, Ordering::Relaxed);
@@ -205,7 +220,7 @@ mod tests {
     #[test]
     fn a_pause_does_not_wait_if_nothing_is_pending() {
         let wait = PauseWait::new(Duration::from_secs(3600));
-        wait.await_drain(Instant::now(), || false, || panic!("nobody is to be woken"));
+        wait.await_drain(Instant::now(), false, || false, || panic!("nobody is to be woken"));
         assert_eq!(wait.cut_short(), 0);
     }
 
@@ -213,8 +228,24 @@ mod tests {
     fn a_pause_does_not_wait_in_calm_times() {
         let wait = PauseWait::new(Duration::from_secs(3600));
         wait.set_calm(true);
-        wait.await_drain(Instant::now(), || true, || panic!("nobody is to be woken"));
+        wait.await_drain(Instant::now(), false, || true, || panic!("nobody is to be woken"));
         assert_eq!(wait.cut_short(), 0);
+    }
+
+    #[test]
+    fn a_pause_that_may_free_something_waits_in_calm_times() {
+        let wait = PauseWait::new(Duration::from_nanos(1));
+        wait.set_calm(true);
+        wait.await_drain(Instant::now(), true, || true, || ());
+        assert_eq!(wait.cut_short(), 1);
+    }
+
+    #[test]
+    fn the_marker_is_missing_until_it_is_made() {
+        let wait = PauseWait::new(Duration::ZERO);
+        assert!(wait.is_marker_missing(27) && !wait.is_marker_missing(26));
+        wait.set_marker(1);
+        assert!(!wait.is_marker_missing(27));
     }
 
     #[test]
@@ -224,7 +255,7 @@ mod tests {
         // The thread of this test, which has used CPU time before each pause.
         wait.set_marker(nix::unistd::gettid().as_raw());
         for pause in 1..4 {
-            wait.await_drain(Instant::now(), || true, || ());
+            wait.await_drain(Instant::now(), false, || true, || ());
             assert_eq!(wait.cut_short(), pause);
         }
         // A thread that sleeps.
@@ -238,7 +269,7 @@ mod tests {
             wait.set_marker(tid.recv().expect("sent"));
             let waits = (0..1000).filter(|_| {
                 let before = wait.cut_short();
-                wait.await_drain(Instant::now(), || true, || ());
+                wait.await_drain(Instant::now(), false, || true, || ());
                 wait.cut_short() > before
             });
             assert!(waits.count() < 1000, "it has slept during a pause");
@@ -260,7 +291,7 @@ mod tests {
                 wait.end_drain(requested);
                 during
             });
-            wait.await_drain(Instant::now(), || true, || wake.send(()).expect("the sampler waits"));
+            wait.await_drain(Instant::now(), false, || true, || wake.send(()).expect("the sampler waits"));
             has_continued.store(true, Ordering::Release);
             assert!(
                 !sampler.join().expect("no panic"),
@@ -285,7 +316,7 @@ mod tests {
                 let requested = wait.begin_drain();
                 wait.answered.store(requested, Ordering::Release);
             });
-            wait.await_drain(Instant::now(), || true, || wake.send(()).expect("the sampler waits"));
+            wait.await_drain(Instant::now(), false, || true, || wake.send(()).expect("the sampler waits"));
         });
         assert_eq!(wait.cut_short(), 0);
         assert_eq!(wait.sleepless.load(Ordering::Relaxed), SLEEPLESS_PAUSES - 1);
@@ -295,7 +326,7 @@ mod tests {
     fn a_pause_continues_when_its_budget_is_used_up() {
         let (budget, start) = (Duration::from_micros(50), Instant::now());
         let wait = PauseWait::new(budget);
-        wait.await_drain(start, || true, || {});
+        wait.await_drain(start, false, || true, || {});
         assert_eq!(wait.cut_short(), 1);
         assert!(start.elapsed() >= budget);
     }
@@ -305,21 +336,21 @@ mod tests {
         let wait = PauseWait::new(Duration::from_micros(50));
         let requested = wait.begin_drain();
         assert!(!wait.does_pause_wait());
-        wait.await_drain(Instant::now(), || false, || {});
+        wait.await_drain(Instant::now(), false, || false, || {});
         assert_eq!(wait.cut_short(), 1);
         assert!(wait.does_pause_wait(), "the drain began before the pause");
         wait.end_drain(requested);
-        wait.await_drain(Instant::now(), || false, || panic!("the drain has ended"));
+        wait.await_drain(Instant::now(), false, || false, || panic!("the drain has ended"));
         wait.set_has_requests(true);
-        wait.await_drain(Instant::now(), || false, || {});
+        wait.await_drain(Instant::now(), false, || false, || {});
         assert_eq!(wait.cut_short(), 2);
         wait.set_has_requests(false);
-        wait.await_drain(Instant::now(), || false, || panic!("nothing waits"));
+        wait.await_drain(Instant::now(), false, || false, || panic!("nothing waits"));
         let taken_just_then = || {
             wait.set_has_requests(true);
             false
         };
-        wait.await_drain(Instant::now(), taken_just_then, || {});
+        wait.await_drain(Instant::now(), false, taken_just_then, || {});
         assert_eq!(wait.cut_short(), 3);
     }
 }

@@ -77,6 +77,8 @@ pub struct Unloading {
     pauses: AtomicU64,
     /// Time stamp when the newest pause continued after the handshake.
     newest_pause: AtomicU64,
+    /// The number of [`Self::code_mark`] when a pause ended last; [`NO_MARK`] without one.
+    code_mark_before: AtomicU64,
     /// Marks at the ends of pauses.
     observations: Mutex<Vec<Observation>>,
     /// Time by which pauses were prolonged, in nanoseconds.
@@ -87,6 +89,8 @@ pub struct Unloading {
 const LOCK_ATTEMPTS: u32 = 100;
 /// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 100 ms.
 const MAX_OBSERVATIONS: usize = 128;
+/// In place of a mark that cannot be read.
+const NO_MARK: u64 = u64::MAX;
 
 impl Unloading {
     /// Creates the handshake; with a `budget` of zero no pause waits.
@@ -107,6 +111,7 @@ impl Unloading {
             permanent_loaders,
             pauses: AtomicU64::new(0),
             newest_pause: AtomicU64::new(0),
+            code_mark_before: AtomicU64::new(NO_MARK),
             observations: Mutex::new(Vec::with_capacity(MAX_OBSERVATIONS)),
             added_ns: Histogram::new(),
         }
@@ -191,9 +196,9 @@ impl Unloading {
     /// Waits at the start of a pause until everything pending is named, or the budget is used up.
     ///
     /// `pending` returns whether a queue holds requests; `wake` wakes the sampler.
-    pub fn pause_begins(&self, pending: impl FnOnce() -> bool, wake: impl FnOnce()) {
+    pub fn pause_begins(&self, memory: &impl Memory, pending: impl FnOnce() -> bool, wake: impl FnOnce()) {
         let start = Instant::now();
-        self.wait.await_drain(start, pending, wake);
+        self.wait.await_drain(start, self.is_freeing_announced(memory), pending, wake);
         // Release, as below: a reader that sees effects of this pause also sees that it began.
         self.newest_pause.store((self.ticks)(), Ordering::Release);
         // Only the VM thread writes. Odd from here on; a second start without an end changes the number, too.
@@ -202,6 +207,15 @@ impl Unloading {
         // Release: both stores come before all that the pause does.
         fence(Ordering::Release);
         self.added_ns.record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Returns whether the VM has counted a pause that may free code since the last one ended: this one.
+    ///
+    /// Source: `gc/g1/g1VMOperations.cpp` (`VM_G1PauseConcurrent::doit`), JDK 21 and 25: the counters of the pauses that end a
+    /// marking grow before GarbageCollectionStart. Those of full collections grow later.
+    fn is_freeing_announced(&self, memory: &impl Memory) -> bool {
+        // Relaxed: only the VM thread uses it, and the thread that starts the profile before the first pause is reported.
+        has_grown(self.code_mark_before.load(Ordering::Relaxed), self.code_mark(memory))
     }
 
     /// Notes the mark at the end of a pause, before any Java thread runs again.
@@ -215,6 +229,7 @@ impl Unloading {
     /// certain only if the mark was read before it.
     pub fn note(&self, memory: &impl Memory) {
         let observation = self.observe(memory);
+        self.code_mark_before.store(self.code_mark(memory).unwrap_or(NO_MARK), Ordering::Relaxed);
         // The sampler holds the lock for an exchange of two pointers. If it has no processor just then, the observation is
         // left out: fewer names are certain.
         let lock = (0..LOCK_ATTEMPTS).find_map(|_| {
@@ -230,6 +245,11 @@ impl Unloading {
             observations.push(observation);
         }
     }
+}
+
+/// Returns whether a mark is another one than `before`, if both are known.
+fn has_grown(before: u64, mark: Option<u64>) -> bool {
+    before != NO_MARK && mark.is_some_and(|mark| mark != before)
 }
 
 /// # For the sampler thread
@@ -267,7 +287,7 @@ mod tests {
         let unloading = unloading();
         let memory = StackCopy::new(0, &[]);
         let first = unloading.observe(&memory).mark;
-        unloading.pause_begins(|| true, || panic!("no budget"));
+        unloading.pause_begins(&memory, || true, || panic!("no budget"));
         assert_eq!(unloading.observe(&memory).mark, None, "nothing is certain in a pause");
         assert_eq!(unloading.added_ns().snapshot().count(), 1);
         unloading.pause_ends(&memory);
@@ -278,10 +298,16 @@ mod tests {
         unloading.pause_ends(&memory);
         let third = unloading.observe(&memory).mark;
         assert_ne!(third, observed.mark);
-        unloading.pause_begins(|| false, || {});
-        unloading.pause_begins(|| false, || {});
+        unloading.pause_begins(&memory, || false, || {});
+        unloading.pause_begins(&memory, || false, || {});
         unloading.pause_ends(&memory);
         assert_ne!(unloading.observe(&memory).mark, third);
+    }
+
+    #[test]
+    fn a_pause_is_announced_by_a_mark_that_grows() {
+        assert!(has_grown(3, Some(4)) && !has_grown(3, Some(3)));
+        assert!(!has_grown(NO_MARK, Some(3)) && !has_grown(3, None), "one is not known");
     }
 
     #[test]
@@ -289,7 +315,7 @@ mod tests {
         let (unloading, memory) = (unloading(), StackCopy::new(0, &[]));
         let held = unloading.observations.lock();
         // On this thread, which would wait for itself.
-        unloading.pause_begins(|| true, || panic!("no budget"));
+        unloading.pause_begins(&memory, || true, || panic!("no budget"));
         unloading.pause_ends(&memory);
         drop(held);
         assert_eq!(unloading.take_observations(), [], "the observation is left out");
