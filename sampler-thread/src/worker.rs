@@ -49,6 +49,9 @@ mod tune;
 
 /// Time between two searches for threads that started or ended without an event.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
+/// First release in which G1 begins with a heap of some 10 MB, so that it marks, and frees code, within the first second
+/// (seen in JDK 25 to 28).
+const FIRST_WITH_SMALL_HEAPS: u32 = 26;
 /// Time between two messages with samples, if there are enough of them.
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
 /// Samples that are enough for a message, which costs some 60 bytes besides its samples, acknowledgement included.
@@ -328,9 +331,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.watch(start);
         }
         self.pace.after_drain(requests, self.intake.take_fullest());
-        let wait = self.unloading.wait();
-        let is_unsure = self.pace.is_new(start) && wait.is_marker_missing(self.vm.hotspot.jdk_major());
-        wait.set_calm(self.pace.is_calm(start) && !is_unsure);
+        let is_early = self.vm.hotspot.jdk_major() >= FIRST_WITH_SMALL_HEAPS && self.pace.is_new(start);
+        self.unloading.wait().set_calm(self.pace.is_calm(start) && !is_early);
         self.intake.sampler_sleeps(self.pace.period(start));
     }
 

@@ -18,11 +18,8 @@ use rustix::thread::futex;
 use crate::account::clock;
 
 /// Name of the thread that leads G1's marking, from its start to the pauses that end it, and sleeps otherwise (`gc/g1`,
-/// JDK 11 to 28).
+/// JDK 11 to 28). From JDK 27 on it is made for the first marking, so it is not known when that one ends.
 pub const MARKER: &str = "G1 Main Marker";
-/// First release in which it is made for the first marking, so that it is not known before the first pauses that may free
-/// something (seen in JDK 26 to 28).
-const FIRST_WITH_LATE_MARKER: u32 = 27;
 /// Time after the budget at which a sleep was too long; an idle processor wakes within 0.1 ms.
 const OVERSLEPT: Duration = Duration::from_millis(1);
 /// Pauses that do not sleep after one that has overslept: at most one in so many waits for a processor.
@@ -166,11 +163,6 @@ impl PauseWait {
         self.is_calm.store(is_calm, Ordering::Relaxed);
     }
 
-    /// Returns whether [`MARKER`] may be made later, in a VM of this release.
-    pub fn is_marker_missing(&self, jdk_major: u32) -> bool {
-        jdk_major >= FIRST_WITH_LATE_MARKER && self.marker.0.load(Ordering::Relaxed) == 0
-    }
-
     /// Notes the kernel thread id of [`MARKER`].
     pub fn set_marker(&self, tid: i32) {
         self.marker.0.store(tid, Ordering::Relaxed);
@@ -238,14 +230,6 @@ mod tests {
         wait.set_calm(true);
         wait.await_drain(Instant::now(), true, || true, || ());
         assert_eq!(wait.cut_short(), 1);
-    }
-
-    #[test]
-    fn the_marker_is_missing_until_it_is_made() {
-        let wait = PauseWait::new(Duration::ZERO);
-        assert!(wait.is_marker_missing(27) && !wait.is_marker_missing(26));
-        wait.set_marker(1);
-        assert!(!wait.is_marker_missing(27));
     }
 
     #[test]
