@@ -141,3 +141,74 @@ fn a_stub_that_has_pushed_registers_is_called_directly() {
     let found: Vec<u64> = frames.by_ref().filter_map(|frame| Some(frame.method()?.0)).collect();
     assert_eq!((found, frames.stop()), (expected, Stop::NativeCode(0)));
 }
+
+/// The routine that forwards an exception (JDK 21), by instructions, and the call of the call stub, which follows it.
+const FORWARD_EXCEPTION: [&[u8]; 16] = [
+    &[0x48, 0x8b, 0x3c, 0x24],
+    &[0x48, 0x8b, 0xf7],
+    &[0x49, 0x8b, 0xff],
+    &[0x40, 0xf6, 0xc4, 0x0f],
+    &[0x0f, 0x84, 0x12, 0x00, 0x00, 0x00],
+    &[0x48, 0x83, 0xec, 0x08],
+    &[0xe8, 0x03, 0xee, 0x48, 0x13],
+    &[0x48, 0x83, 0xc4, 0x08],
+    &[0xe9, 0x05, 0x00, 0x00, 0x00],
+    &[0xe8, 0xf5, 0xed, 0x48, 0x13],
+    &[0x48, 0x8b, 0xd8],
+    &[0x5a],
+    &[0x49, 0x8b, 0x47, 0x08],
+    &[0x49, 0xc7, 0x47, 0x08, 0x00, 0x00, 0x00, 0x00],
+    &[0xff, 0xe3],
+    &[0xff, 0xd6],
+];
+
+/// The jump to this routine comes from wherever the VM has left an exception, so the call before the return address leads
+/// elsewhere. A word that aligns the stack is an old return address here, and so is what lies behind the own one.
+#[test]
+fn an_exception_is_forwarded_from_the_return_address_that_the_routine_keeps() {
+    const ALIGNED: std::ops::RangeInclusive<usize> = 6..=7;
+    const POPPED: usize = 12;
+    /// Calls of the VM, by the instruction behind, and that of the call stub.
+    const BEHIND_CALLS: [usize; 2] = [7, 10];
+    const CALL_STUB: usize = 15;
+    let starts = |index: usize| FORWARD_EXCEPTION[..index].iter().map(|code| code.len() as u64).sum::<u64>();
+    let places = (0..CALL_STUB)
+        .map(|index| (index, Doing::Interrupted))
+        .chain(BEHIND_CALLS.map(|index| (index, Doing::CallingC)));
+    for ((index, doing), layout) in places.flat_map(|place| LAYOUTS.map(|layout| (place, layout))) {
+        let fixture = synthetic::with_oop_map_count(Fixture::load(&fixture::all()[layout]));
+        let shape = |index| Shape { compile_id: index as u32 + 1, pcs: 9, seed: index as u64 * 31 + 7 };
+        let mut process = Process::new(&fixture, 3, shape);
+        process.make_buffer(ROUTINES, "StubRoutines (1)", &FORWARD_EXCEPTION.concat());
+        let routine = process.code(ROUTINES);
+        process.set_call_stub_return(&fixture, routine + starts(CALL_STUB) + 2);
+        // Calls of other compiled code.
+        process.set_call(CALLER, process.code(EARLIER.0));
+        process.set_call(EARLIER, process.code(CALLER.0));
+
+        let old = process.pc(EARLIER).to_ne_bytes();
+        let own = process.pc(CALLER).to_ne_bytes();
+        let (capture, mut stack) = process.interrupted(routine + starts(index), &[CALLER]);
+        stack[..8].copy_from_slice(&old);
+        let mut capture = capture;
+        if index < POPPED {
+            let above: &[u8] = if ALIGNED.contains(&index) { &old } else { &[] };
+            stack = [above, &own, &stack].concat();
+        } else {
+            capture.registers.rdx = process.pc(CALLER);
+        }
+        capture.stack_high = capture.stack_low + stack.len() as u64;
+        if let Doing::CallingC = doing {
+            (capture.anchor_pc, capture.anchor_sp, capture.pc) = (capture.pc, capture.sp, 0);
+        }
+
+        let mut cache = ScopeCache::new();
+        let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
+        let mut frames = walker.frames(&capture, &stack);
+        let newest = frames.next();
+        assert!(matches!(newest, Some(Frame::Stub { .. })), "{index} {newest:?} {:?}", frames.stop());
+        let found: Vec<u64> = frames.by_ref().filter_map(|frame| Some(frame.method()?.0)).collect();
+        let expected: Vec<u64> = process.chain(CALLER).iter().map(|&(method, _)| method).collect();
+        assert_eq!((found, frames.stop()), (expected, Stop::NativeCode(0)), "{index} {doing:?}");
+    }
+}

@@ -410,7 +410,7 @@ typedef struct {
   int frames;
   int first_physical;
   int code;
-  void *first_pc;
+  void *first_pc, *last_pc;
 } Walked;
 
 static void walk_all(ASGST_Iterator *iterator, void *argument) {
@@ -418,6 +418,7 @@ static void walk_all(ASGST_Iterator *iterator, void *argument) {
   ASGST_Frame frame;
   while ((walked->code = ASGST_NextFrame(iterator, &frame)) == 1) {
     if (walked->frames++ == 0) walked->first_pc = frame.pc;
+    walked->last_pc = frame.pc;
     if (!walked->first_physical && frame.type != ASGST_FRAME_JAVA_INLINED) walked->first_physical = walked->frames;
   }
 }
@@ -487,7 +488,7 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
   bump(&total, 1);
   TICKWALK_CallFrame our_buffer[DEPTH], their_buffer[DEPTH];
   TICKWALK_CallTrace ours = {env, 0, our_buffer}, agct = {env, 0, their_buffer};
-  Walked walked = {0, 0, 0, NULL};
+  Walked walked = {0, 0, 0, NULL, NULL};
   unsigned long sp, walk_time = 0, their_time = 0;
   int kind = 0;
   __asm__ volatile("mov %%rsp, %0" : "=r"(sp));
@@ -582,22 +583,35 @@ typedef struct {
   int pick; /* the compiled frame that is wanted, or the oldest one */
   int compiled;
   ASGST_Method picked;
-  void *last_pc;
 } Picked;
 
 /* The first walks that did not reach the end of their stack, for the report. */
-enum { KEPT_FAILURES = 16 };
+enum { KEPT_FAILURES = 32, KEPT_WORDS = 12 };
 static struct {
   int code, options;
   void *pc, *last_pc; /* interrupted, and of the oldest frame that was found */
+  unsigned long sp, fp, stack[KEPT_WORDS];
 } failures[KEPT_FAILURES];
 static atomic_long failed;
+
+static void keep_failure(void *context, int code, int options, const Walked *walked) {
+  long index = atomic_fetch_add(&failed, 1);
+  if (index >= KEPT_FAILURES) return;
+  const greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+  failures[index].code = code;
+  failures[index].options = options;
+  failures[index].pc = (void *)registers[REG_RIP];
+  failures[index].last_pc = walked->last_pc;
+  failures[index].sp = (unsigned long)registers[REG_RSP];
+  failures[index].fp = (unsigned long)registers[REG_RBP];
+  memcpy(failures[index].stack, (void *)registers[REG_RSP], sizeof failures[index].stack);
+}
 
 static void walk_and_pick(ASGST_Iterator *iterator, void *argument) {
   Picked *picked = argument;
   ASGST_Frame frame;
   while ((picked->walked.code = ASGST_NextFrame(iterator, &frame)) == 1) {
-    picked->last_pc = frame.pc;
+    picked->walked.last_pc = frame.pc;
     if (frame.comp_level > 0 && frame.type <= ASGST_FRAME_JAVA_INLINED && picked->compiled++ <= picked->pick) {
       picked->picked = frame.method;
     }
@@ -618,22 +632,13 @@ static void walk_in_storm(void *context, int moved) {
     return;
   }
   static unsigned long random = 1;
-  Picked picked = {{0, 0, 0, NULL}, (int)(next_random(&random) % 16), 0, NULL, NULL};
+  Picked picked = {{0, 0, 0, NULL, NULL}, (int)(next_random(&random) % 16), 0, NULL};
   int options = total & 1 ? ASGST_INCLUDE_NON_JAVA_FRAMES : 0;
   int kind = ASGST_RunWithIterator(context, options, walk_and_pick, &picked);
   count_code(walk_codes, kind);
   if (kind > 0) count_code(end_codes, picked.walked.code);
   int code = kind > 0 ? picked.walked.code : kind;
-  if (code < 0) {
-    long index = atomic_fetch_add(&failed, 1);
-    void *pc = (void *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-    if (index < KEPT_FAILURES) {
-      failures[index].code = code;
-      failures[index].options = options;
-      failures[index].pc = pc;
-      failures[index].last_pc = picked.last_pc;
-    }
-  }
+  if (code < 0) keep_failure(context, code, options, &picked.walked);
   bump(&total, 1);
   if (kind == ASGST_JAVA_TRACE) bump(&java_walks, 1);
   if (!moved) bump(&standing, 1);
@@ -656,11 +661,14 @@ static void on_fast_tick(int signal, siginfo_t *info, void *context) {
   if (storm) {
     walk_in_storm(context, moved);
   } else if (moved) { /* A thread that has not run since the last signal is no further sample. */
-    Walked walked = {0, 0, 0, NULL};
+    Walked walked = {0, 0, 0, NULL, NULL};
     bump(&total, 1);
     int kind = ASGST_RunWithIterator(context, 0, walk_all, &walked);
     count_code(walk_codes, kind);
     if (kind > 0) count_code(end_codes, walked.code);
+    int code = kind > 0 ? walked.code : kind;
+    /* Without Java frames: -4, and -2 of threads that end. */
+    if (code < 0 && code != -4 && code != -2) keep_failure(context, code, 0, &walked);
   }
   errno = saved;
 }
@@ -773,11 +781,13 @@ static void print_trace(FILE *out, jvmtiEnv *jvmti, JNIEnv *env, const char *who
   fprintf(out, "\n");
 }
 
-/* A native function and the distance from its start, or an address of other code. */
+/* A native function and the distance from its start, or an address of other code with the 32 bytes before it and 16 behind. */
 static void print_place(FILE *out, void *pc) {
   Dl_info info;
   int known = dladdr(pc, &info) && info.dli_sname;
   fprintf(out, "%s+%#lx", known ? info.dli_sname : "", (unsigned long)pc - (known ? (unsigned long)info.dli_saddr : 0));
+  if (known || !pc) return;
+  for (int at = -32; at < 16; at++) fprintf(out, "%s%02x", at == -32 ? " " : at ? "" : "|", ((unsigned char *)pc)[at]);
 }
 
 static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
@@ -810,6 +820,8 @@ static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
     print_place(out, failures[i].pc);
     fprintf(out, ", oldest frame ");
     print_place(out, failures[i].last_pc);
+    fprintf(out, ", fp %#lx, sp %#lx:", failures[i].fp, failures[i].sp);
+    for (int word = 0; word < KEPT_WORDS; word++) fprintf(out, " %#lx", failures[i].stack[word]);
     fprintf(out, "\n");
   }
   if (storm) fprintf(out, "storm walks=%ld standing=%ld deoptimized=%ld\n", java_walks, standing, deoptimized);

@@ -51,6 +51,7 @@
 //! | `enters_method(ahead)`, `interpreter_exit(after)`, `is_interpreter_return_entry(after)` | the interpreter enters a method, leaves it, or restores its caller |
 //! | `poll_frame`, `poll_exit`, `is_loop_poll_blob` | frame state in a SafepointBlob |
 //! | `handler_place`, `has_popped_throwing_pc` | progress of the stubs that look up an exception handler |
+//! | `forward_exception_place(around)` | where the routine that forwards an exception keeps its return address; `None` where it has no rule |
 //! | `deopt_place`, `deopt_handler_pushed_bytes`, `is_deopt_call` | progress of a deoptimisation |
 //! | `is_before_reservation`, `thawed_frame` | progress of thawing frames of a virtual thread |
 //! | `upcall_frame(code)`, `upcall_state(offset, after)` | the frame of an upcall stub; `code` has `UPCALL_START` bytes |
@@ -72,7 +73,8 @@ pub use aarch64::{
     RETURNS_BY_REGISTER, Registers, return_address,
 };
 pub(crate) use rules::{
-    Around, CallTarget, DeoptPlace, FrameRegisters, HandlerPlace, PollFrame, Unwind, UpcallFrame,
+    Around, CallTarget, DeoptPlace, ForwardExceptionPlace, FrameRegisters, HandlerPlace, PollFrame, Unwind,
+    UpcallFrame,
 };
 #[cfg(all(target_arch = "x86_64", not(stackwalk_aarch64)))]
 pub(crate) use x86_64::*;

@@ -84,6 +84,18 @@ pub(crate) enum HandlerPlace {
     Register,
 }
 
+/// Where the routine that forwards a pending exception keeps its return address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "a CPU has some of these")]
+pub(crate) enum ForwardExceptionPlace {
+    /// On top of the stack.
+    Top,
+    /// Above a word that aligns the stack.
+    AboveWord,
+    /// In a register: `Registers::throwing_pc`.
+    Register,
+}
+
 /// State of a deoptimisation stub's frame, as far as it concerns the return address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DeoptPlace {

@@ -9,6 +9,7 @@ mod called;
 mod caller;
 mod compiled;
 mod deoptimizing;
+mod forward_exception;
 mod frozen;
 mod interrupted;
 mod jump_entered;

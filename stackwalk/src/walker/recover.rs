@@ -166,6 +166,9 @@ impl<M: Memory> Walk<'_, M> {
     /// `gc/z/zBarrierSetAssembler_x86.cpp`).
     /// Routines call C code too, such as G1's barriers in those that copy arrays, and are proven like interrupted ones.
     pub(super) fn caller_of_calling_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        if let Some(caller) = self.caller_of_forward_exception(cursor, blob) {
+            return caller;
+        }
         let by_call = Some(cursor)
             .filter(|_| blob.kind == BlobKind::RuntimeStub && blob.frame_bytes == 0)
             .and_then(|cursor| self.caller_above_pushed(cursor, 0, blob));

@@ -38,6 +38,11 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     fn caller_of_stub(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        if let Some(caller) = self.caller_of_forward_exception(cursor, blob) {
+            // The return address may have been taken off already.
+            self.caller_may_keep_sp = true;
+            return caller;
+        }
         let dispatch = matches!(blob.kind, BlobKind::Adapter | BlobKind::Leaf);
         let doing = if dispatch { Doing::CallingJava } else { Doing::CallingVm };
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];

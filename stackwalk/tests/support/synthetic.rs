@@ -470,6 +470,17 @@ impl Process {
         self.read_u64(queue + self.at("StubQueue::_stub_buffer")).expect("recorded")
     }
 
+    /// Makes an address the one to which Java methods return that the VM has called.
+    pub fn set_call_stub_return(&mut self, fixture: &Fixture, address: u64) {
+        let variable = self.at("StubRoutines::_call_stub_return_address");
+        let after = self.sorted.partition_point(|(start, _)| *start <= variable);
+        let (start, bytes) = &mut self.sorted[after - 1];
+        bytes[(variable - *start) as usize..][..8].copy_from_slice(&address.to_ne_bytes());
+        let mut hotspot = fixture.hotspot();
+        hotspot.start(self).expect("recorded");
+        self.hotspot = hotspot;
+    }
+
     /// Adds memory that was not recorded.
     pub fn add_region(&mut self, address: u64, bytes: &[u8]) {
         let after = self.sorted.partition_point(|(start, _)| *start <= address);

@@ -5,7 +5,7 @@
 //! Sources: `string_indexof`, `string_compare` and `generate_slow_subtype_check` in `cpu/aarch64`, JDK 11 to 25: all work in
 //! registers.
 
-use crate::arch::rules::Around;
+use crate::arch::rules::{Around, ForwardExceptionPlace};
 
 /// Bytes on each side of the pc that [`keeps_length`] looks at.
 pub(crate) const STRING_CODE_REACH: u64 = 4;
@@ -17,6 +17,11 @@ pub(crate) const RESERVATION_REACH: u64 = 4;
 /// Returns whether a string is searched near the pc by code that uses the stack.
 pub(crate) fn searches_string(_around: Around<'_>) -> bool {
     false
+}
+
+/// Returns `None`: the routine keeps its return address in the link register or as one that calls C code.
+pub(crate) fn forward_exception_place(_around: Around<'_>) -> Option<ForwardExceptionPlace> {
+    None
 }
 
 /// Returns whether the instruction at `pc` runs with a length below the frame.

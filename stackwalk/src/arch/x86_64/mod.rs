@@ -5,6 +5,7 @@ mod control_flow;
 mod deopt;
 mod dwarf;
 mod entry;
+mod forward_exception;
 mod frame;
 mod frame_state;
 mod instruction;
@@ -37,6 +38,7 @@ pub(crate) use entry::{
     ADAPTER_SAVE_REACH, CALL_STUB_REACH, entry_barrier_callers, entry_frame, has_saved_sender_sp,
     keeps_entry_sp, linker_pops_argument, patching_adapter, sp_without_return_address,
 };
+pub(crate) use forward_exception::forward_exception_place;
 pub use frame::*;
 pub(crate) use frame_state::{
     BODY_AHEAD, CODE_AFTER, CODE_BEFORE, OSR_PROLOGUE_BYTES, epilogue, prologue, state_at_call,
