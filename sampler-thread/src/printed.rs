@@ -45,7 +45,7 @@ struct Module {
 impl<M: Memory> StackPrinter<M> {
     /// A printer for the stacks of this process, in which symbols appear as `readable` returns them.
     pub fn new(vm: Vm<M>, unloading: Arc<Unloading>, readable: fn(&str) -> Cow<'_, str>) -> Self {
-        let mut walker = StackWalker::new(unloading, true, MOST_FRAMES);
+        let mut walker = StackWalker::new(unloading, Arc::default(), true, MOST_FRAMES);
         walker.begin_drain(&vm);
         walker.refresh(&vm, None);
         let mut modules = modules(&maps::read().unwrap_or_default());

@@ -133,7 +133,12 @@ impl<P: Process, M: Memory> Worker<P, M> {
             process,
             intake,
             vm,
-            walker: StackWalker::new(Arc::clone(&settings.unloading), enabled.walks, settings.max_frames),
+            walker: StackWalker::new(
+                Arc::clone(&settings.unloading),
+                Arc::clone(&settings.routines),
+                enabled.walks,
+                settings.max_frames,
+            ),
             namer: StackNamer::new(enabled, settings.routines, settings.shown),
             unloading: settings.unloading,
             self_tests,

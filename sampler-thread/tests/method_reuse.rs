@@ -121,7 +121,7 @@ impl Scene {
             Process { fixture, old, new, replaced, collects_at_read, unloading: Arc::clone(&unloading) };
         let process: &'static Process = Box::leak(Box::new(process));
         let vm = Vm { hotspot: Arc::new(hotspot), memory: process };
-        let mut walker = StackWalker::new(unloading, true, 2048);
+        let mut walker = StackWalker::new(unloading, Arc::default(), true, 2048);
         walker.begin_drain(&vm);
         Self {
             process,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use fixture::{Fixture, Thread};
 use proptest::prelude::*;
+use sampler_thread::name::routines::Routines;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
@@ -49,6 +50,7 @@ impl Memory for Process {
 struct Scene<'f> {
     vm: Vm<&'f Process>,
     unloading: Arc<Unloading>,
+    routines: Arc<Routines>,
     walker: StackWalker,
 }
 
@@ -58,17 +60,23 @@ impl<'f> Scene<'f> {
         let (code, redefinition) = (CodeFreeing::default(), Redefinition::default());
         let none = Duration::ZERO;
         let unloading = Arc::new(Unloading::new(Detector::Pauses, code, redefinition, none, now, Vec::new()));
-        let mut walker = StackWalker::new(Arc::clone(&unloading), true, 2048);
+        let routines = Arc::new(Routines::new(now));
+        let mut walker = StackWalker::new(Arc::clone(&unloading), Arc::clone(&routines), true, 2048);
         walker.begin_drain(&vm);
-        Self { vm, unloading, walker }
+        Self { vm, unloading, routines, walker }
     }
 
     /// Returns the frames of a thread whose stack bytes are `stack`, the stop reason, and the number of reused frames.
     fn walk(&mut self, thread: &Thread, stack: &[u8]) -> (Vec<Frame>, Stop, usize) {
+        self.walk_sample_of(now(), thread, stack)
+    }
+
+    /// The same for a sample at this time.
+    fn walk_sample_of(&mut self, ticks: u64, thread: &Thread, stack: &[u8]) -> (Vec<Frame>, Stop, usize) {
         let snapshot =
             Snapshot { stack, frozen: thread.frozen.as_frozen(), ..Snapshot::of_registers(thread.capture) };
         self.walker.begin_group();
-        let walk = self.walker.walk(&self.vm, 3, &snapshot, now());
+        let walk = self.walker.walk(&self.vm, 3, &snapshot, ticks);
         let reused = walk.reused.map_or(0, |reused| reused.frames);
         (self.walker.frames(&walk).to_vec(), walk.stop, reused)
     }
@@ -122,6 +130,35 @@ fn frames_of_replaced_code_are_walked_again() {
         process.changed_number.set(0);
     });
     assert!(replaced >= 20, "{replaced} stacks");
+}
+
+/// A stub is reported, the VM frees it and compiles a method into its place: samples from before that method was met do not
+/// show it, later ones do.
+#[test]
+fn code_in_the_place_of_a_freed_stub_is_not_shown_by_older_samples() {
+    let mut stacks = 0;
+    for_each_stack(|process, thread| {
+        let (whole, stop, _) = Scene::new(process).walk(thread, &thread.stack);
+        let compiled = |frame: &&Frame| matches!(frame, Frame::Compiled { inlined: false, .. });
+        let Some(frame) = whole.iter().filter(|_| stop.is_complete()).rfind(compiled) else { return };
+        let mut scene = Scene::new(process);
+        let pc = frame.place().pc.0;
+        scene.routines.add(pc - 8, 16, "jbyte_fill");
+        assert_eq!(scene.walk(thread, &thread.stack).0, whole, "the VM frees no such routine");
+
+        let mut scene = Scene::new(process);
+        scene.routines.add(pc - 8, 16, "UpcallStub - upcall_stub_(J)J");
+        let before = now();
+        let (found, cut, _) = scene.walk_sample_of(before, thread, &thread.stack);
+        assert!(found.len() < whole.len() && whole.starts_with(&found), "{}", thread.name);
+        assert!(matches!(cut, Stop::CodeReplaced(_)), "{cut:?}");
+        scene.walker.begin_drain(&scene.vm);
+        let (found, cut, _) = scene.walk_sample_of(before, thread, &thread.stack);
+        assert!(found.len() < whole.len() && matches!(cut, Stop::CodeReplaced(_)), "the same sample, later");
+        assert_eq!(scene.walk(thread, &thread.stack).0, whole, "a later sample");
+        stacks += 1;
+    });
+    assert!(stacks >= 40, "{stacks} stacks");
 }
 
 proptest! {

@@ -19,8 +19,10 @@ mod ring;
 mod steps;
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::cell;
 use core::cell::RefCell;
+use core::ops::Range;
 
 use crate::hotspot::debug_bytes::{Copied, Windows};
 use crate::hotspot::interpreter::{Bytecodes, PackedBytecodes};
@@ -30,7 +32,7 @@ use crate::hotspot::scope_desc::{PACKED_MARK, Scope};
 use crate::limits::MAX_INLINE_DEPTH;
 
 pub(crate) use codes::Code;
-use codes::{CODE_SLOTS, CODES, Codes};
+use codes::{CODE_SLOTS, CODES, Codes, CopyPlace};
 pub(crate) use compiled_pc::{CompiledKind, CompiledPc};
 use index::{Index, hash};
 use lines::{LINE, Lines};
@@ -178,14 +180,19 @@ impl ScopeCache {
     }
 
     /// Returns whether control may get from `entry` to `to`, both in routines of the VM; `search` finds out.
-    pub(crate) fn way(&self, entry: u64, to: u64, search: impl FnOnce() -> bool) -> bool {
+    /// `None` if that is not known, which is not remembered.
+    pub(crate) fn way(&self, entry: u64, to: u64, search: impl FnOnce() -> Option<bool>) -> Option<bool> {
         let place = usize::try_from((to ^ entry.rotate_left(7)) % WAYS as u64).unwrap_or(0);
-        let Some(way) = self.ways.get(place) else { return search() };
-        let known = way.get();
-        if (known.entry, known.to) != (entry, to) {
-            way.set(Way { entry, to, exists: search() });
+        let way = self.ways.get(place);
+        let known = way.map(cell::Cell::get).filter(|known| (known.entry, known.to) == (entry, to));
+        if let Some(Way { exists, .. }) = known {
+            return Some(exists);
         }
-        way.get().exists
+        let exists = search()?;
+        if let Some(way) = way {
+            way.set(Way { entry, to, exists });
+        }
+        Some(exists)
     }
 
     /// Hits and misses so far.
@@ -203,6 +210,16 @@ impl ScopeCache {
     /// [`crate::Stop::CodeReplaced`]. For samples that are older than an event that may have freed code.
     pub fn restrict_to_code_before(&mut self, generation: Option<u32>) {
         self.codes.restrict(generation);
+    }
+
+    /// The same for code where a stub was that the VM may have freed without a pause, see [`Self::set_stub_places`].
+    pub fn restrict_in_stub_places(&mut self, generation: u32) {
+        self.codes.restrict_in_stub_places(generation);
+    }
+
+    /// Sets the places of such stubs: ascending and apart.
+    pub fn set_stub_places(&mut self, places: Arc<[Range<u64>]>) {
+        self.codes.set_stub_places(places);
     }
 
     /// Clears the cache, for example when classes were unloaded or redefined. When code was met first stays known.
@@ -229,7 +246,7 @@ impl ScopeCache {
     /// Records a compilation that has just been met; returns its number.
     pub(crate) fn add_code(&mut self, code: Code) -> u32 {
         let (number, replaced) = self.codes.add(code);
-        if let Some(copy) = replaced.and_then(|code| code.copy) {
+        if let Some(copy) = replaced.and_then(|code| code.copy.get()) {
             self.copies.remove(copy);
         }
         number
@@ -388,7 +405,7 @@ impl ScopeCache {
 
     /// The copy of a compilation's debug information.
     pub(crate) fn copy(&self, number: u32) -> Option<Copied<'_>> {
-        let (sizes, parts) = self.copies.payload(self.codes.get(number)?.copy?).split_first()?;
+        let (sizes, parts) = self.copies.payload(self.codes.get(number)?.copy.get()?).split_first()?;
         let sizes = u64::from_ne_bytes(*sizes);
         let (pcs, rest) = parts.as_flattened().split_at_checked((sizes & 0xffff_ffff) as usize)?;
         let scopes_size = (sizes >> 32) as usize;
@@ -398,7 +415,7 @@ impl ScopeCache {
 
     /// Marks the copy of a compilation as used.
     pub(crate) fn touch_copy(&mut self, number: u32) {
-        if let Some(at) = self.codes.get(number).and_then(|code| code.copy) {
+        if let Some(at) = self.codes.get(number).and_then(|code| code.copy.get()) {
             self.copies.touch(at);
         }
     }
@@ -422,11 +439,11 @@ impl ScopeCache {
             self.stats.copy_evictions += u64::from(copy.is_none());
             let owner = self.copies.owner(at);
             if let Some(code) = self.codes.get_mut(owner) {
-                code.copy = copy;
+                code.copy = copy.into();
             }
         }
         let at = self.copies.append(number, payload)?;
-        self.codes.get_mut(number)?.copy = Some(at);
+        self.codes.get_mut(number)?.copy = Some(at).into();
         self.stats.copies += 1;
         let (sizes, parts) = self.copies.payload_mut(at).split_first_mut()?;
         *sizes = (pcs | scopes << 32).to_ne_bytes();
@@ -437,7 +454,9 @@ impl ScopeCache {
 
     /// Drops the copy of a compilation.
     pub(crate) fn drop_copy(&mut self, number: u32) {
-        if let Some(at) = self.codes.get_mut(number).and_then(|code| code.copy.take()) {
+        let Some(code) = self.codes.get_mut(number) else { return };
+        let copy = core::mem::replace(&mut code.copy, CopyPlace::NONE);
+        if let Some(at) = copy.get() {
             self.copies.remove(at);
         }
     }

@@ -184,6 +184,29 @@ fn code_that_was_met_later_ends_a_restricted_walk() {
     }
 }
 
+/// Code that was compiled where a stub was may be younger than the sample, so it counts for samples only that are taken after
+/// it was met.
+#[test]
+fn code_in_the_place_of_a_stub_that_is_met_ends_a_walk_of_an_older_sample() {
+    for layout in LAYOUTS {
+        let process = process(layout, 2, 20);
+        let mut cache = new_cache(false);
+        let stack = process.stack(&[(0, 1), (1, 2)]);
+        let code = process.code(1);
+        cache.set_stub_places([code + 16..code + 64].into());
+        let sampled = cache.next_generation();
+        cache.restrict_in_stub_places(sampled);
+        for _ in 0..2 {
+            let (found, stop) = walk(&process, &mut cache, &stack);
+            assert_eq!(methods(&found), expected(&process, &[(0, 1)]));
+            assert!(matches!(stop, Stop::CodeReplaced(_)), "{stop:?}");
+        }
+        let sampled = cache.next_generation();
+        cache.restrict_in_stub_places(sampled);
+        assert_eq!(methods(&walk(&process, &mut cache, &stack).0), expected(&process, &[(0, 1), (1, 2)]));
+    }
+}
+
 /// Memory in which a method has become another.
 struct Replaced<'a> {
     fixture: &'a Fixture,

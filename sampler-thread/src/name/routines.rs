@@ -10,10 +10,13 @@
 //! `vtableStubs.cpp`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+
+use crate::validity::stub_places::StubPlaces;
 
 /// Most routines, some 100 bytes each: a VM has about 1,000, and one more for each shape of method handle.
 const MOST: usize = 1 << 14;
@@ -43,6 +46,7 @@ pub struct Routines {
     /// The time stamps of samples.
     now: fn() -> u64,
     by_start: RwLock<BTreeMap<u64, Routine>>,
+    stub_places: RwLock<StubPlaces>,
     /// Number of reports. It grows under the lock, after the report is in the table.
     revision: AtomicU64,
 }
@@ -57,7 +61,7 @@ impl Default for Routines {
 impl Routines {
     /// An empty table; `now` gives time stamps like those of samples.
     pub fn new(now: fn() -> u64) -> Self {
-        Self { now, by_start: RwLock::default(), revision: AtomicU64::new(0) }
+        Self { now, by_start: RwLock::default(), stub_places: RwLock::default(), revision: AtomicU64::new(0) }
     }
 
     /// Adds a routine of `length` bytes at `start` that was generated just now: what it overlaps is gone.
@@ -81,7 +85,15 @@ impl Routines {
         }
     }
 
+    /// Returns where routines are or were that the VM frees at any time: ascending and apart.
+    pub(crate) fn stub_places(&self) -> Arc<[Range<u64>]> {
+        self.stub_places.read().all()
+    }
+
     fn insert(&self, routines: &mut BTreeMap<u64, Routine>, start: u64, routine: Routine) {
+        if StubPlaces::are_for(&routine.name) {
+            self.stub_places.write().add(start..routine.end);
+        }
         if routines.len() < MOST {
             routines.insert(start, routine);
         }

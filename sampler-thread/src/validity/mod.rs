@@ -5,5 +5,6 @@ pub mod lifetime;
 pub mod pause_wait;
 pub mod redefinition;
 pub mod self_test;
+pub(crate) mod stub_places;
 pub mod unloading;
 pub mod variables;

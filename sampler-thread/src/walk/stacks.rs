@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use stackwalk::{Frame, Limits, Memory, ScopeCache, Stop, Walker};
 
+use crate::name::routines::Routines;
 use crate::validity::lifetime::Lifetime;
 use crate::validity::unloading::Unloading;
 use crate::walk::native::NativeLibraries;
@@ -58,6 +59,9 @@ pub struct StackWalker {
     pub lifetime: Lifetime,
     /// The last two drains: time stamp of each, and the generation of code that began with it.
     generations: [(u64, u32); 2],
+    /// The routines that the VM has reported, and their revision when the places of stubs were taken from there.
+    routines: Arc<Routines>,
+    routines_revision: u64,
     /// True if stacks of Java threads are walked.
     walks_java: bool,
     limits: Limits,
@@ -85,12 +89,19 @@ pub struct Counts {
 
 impl StackWalker {
     /// A walker with empty caches; it leaves out Java threads unless `walks_java`, and frames beyond `max_frames`.
-    pub fn new(unloading: Arc<Unloading>, walks_java: bool, max_frames: u32) -> Self {
+    pub fn new(
+        unloading: Arc<Unloading>,
+        routines: Arc<Routines>,
+        walks_java: bool,
+        max_frames: u32,
+    ) -> Self {
         Self {
             scopes: Box::new(ScopeCache::new()),
             libraries: NativeLibraries::default(),
             lifetime: Lifetime::new(unloading),
             generations: [(0, 0); 2],
+            routines,
+            routines_revision: 0,
             walks_java,
             limits: Limits { max_frames },
             frames: Vec::with_capacity(2 * USUAL_FRAMES),
@@ -119,6 +130,10 @@ impl StackWalker {
     /// Drops the frames of all stacks walked before.
     pub fn begin_group(&mut self) {
         self.frames.clear();
+        let revision = self.routines.revision();
+        if std::mem::replace(&mut self.routines_revision, revision) != revision {
+            self.scopes.set_stub_places(self.routines.stub_places());
+        }
     }
 
     /// Returns whether the buffer of frames may be too small for another stack of usual depth.
@@ -188,8 +203,13 @@ impl StackWalker {
         if self.lifetime.is_code_certain(ticks, &vm.memory) {
             return None;
         }
+        Some(self.generation_at(ticks))
+    }
+
+    /// Returns the newest generation of code that had certainly begun at `ticks`.
+    fn generation_at(&self, ticks: u64) -> u32 {
         let known = self.generations.iter().rev().find(|(since, _)| *since <= ticks);
-        Some(known.map_or(0, |(_, generation)| *generation))
+        known.map_or(0, |(_, generation)| *generation)
     }
 
     /// Adds the frames of a walk; one that met a library for the first time is repeated with its tables.
@@ -200,8 +220,10 @@ impl StackWalker {
         walk: &mut Walk,
         restriction: Option<u32>,
     ) {
+        let sampled = self.generation_at(walk.ticks);
         let Self { scopes, libraries, frames, previous, recorder, lifetime, limits, .. } = self;
         scopes.restrict_to_code_before(restriction);
+        scopes.restrict_in_stub_places(sampled);
         let mut loads = 0;
         loop {
             frames.truncate(walk.frames.start);

@@ -3,11 +3,14 @@
 //! Problem: code is freed and its block reused. The pc of an older sample then lies in code that did not run at that time.
 //! Approach: the user counts generations (for example one a drain). A compilation is recorded with the generation in which it
 //! was first met, and a walk may be restricted to code that was known before a given generation: a compilation that is the
-//! same before and after a moment was there at that moment.
+//! same before and after a moment was there at that moment. Stubs of the foreign function API are freed at any time, so code
+//! in the place of one is always restricted in this way.
 //! Invariants: an unknown compilation is no proof. A serial number is given to one compilation only, so that what refers to
 //! a place by number and serial never means another.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::compiled_pc::CompiledKind;
 use super::index::{Index, hash};
@@ -24,6 +27,8 @@ const MAX_KEPT: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code {
     pub(crate) blob: u64,
+    /// From there to the end of its instructions.
+    bytes: u32,
     pub(crate) identity: Identity,
     pub(crate) frame_bytes: u32,
     pub(crate) level: u8,
@@ -31,22 +36,55 @@ pub(crate) struct Code {
     /// True if its debug information marks ranges; `None` until that is looked up.
     pub(super) has_ranges: Option<bool>,
     /// Where the copy of its debug information is.
-    pub(super) copy: Option<u32>,
+    pub(super) copy: CopyPlace,
     pub(super) serial: u32,
     generation: u32,
     is_used: bool,
 }
 
+/// Where the copy of debug information is, if there is one: four bytes, so that one compilation takes 48.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopyPlace(u32);
+
+impl CopyPlace {
+    pub(super) const NONE: Self = Self(u32::MAX);
+
+    pub(super) fn get(self) -> Option<u32> {
+        (self.0 != u32::MAX).then_some(self.0)
+    }
+}
+
+impl From<Option<u32>> for CopyPlace {
+    fn from(place: Option<u32>) -> Self {
+        Self(place.unwrap_or(u32::MAX))
+    }
+}
+
 impl Code {
     pub(crate) fn new(
-        blob: u64,
+        place: Range<u64>,
         identity: Identity,
         frame_bytes: u32,
         level: u8,
         kind: CompiledKind,
     ) -> Self {
-        let (has_ranges, copy, serial, generation, is_used) = (None, None, 0, 0, false);
-        Self { blob, identity, frame_bytes, level, kind, has_ranges, copy, serial, generation, is_used }
+        Self {
+            blob: place.start,
+            bytes: u32::try_from(place.end.saturating_sub(place.start)).unwrap_or(u32::MAX),
+            identity,
+            frame_bytes,
+            level,
+            kind,
+            has_ranges: None,
+            copy: CopyPlace::NONE,
+            serial: 0,
+            generation: 0,
+            is_used: false,
+        }
+    }
+
+    fn place(&self) -> Range<u64> {
+        self.blob..self.blob.saturating_add(u64::from(self.bytes))
     }
 }
 
@@ -61,6 +99,10 @@ pub(super) struct Codes {
     generation: u32,
     /// Only code known before this generation may be walked.
     restriction: Option<u32>,
+    /// Where stubs were that may be freed at any time, ascending and apart.
+    stub_places: Arc<[Range<u64>]>,
+    /// Only code known before this generation may be walked there.
+    stub_restriction: u32,
 }
 
 impl Codes {
@@ -73,6 +115,8 @@ impl Codes {
             serial: 0,
             generation: 0,
             restriction: None,
+            stub_places: Arc::from([]),
+            stub_restriction: u32::MAX,
         }
     }
 
@@ -87,8 +131,24 @@ impl Codes {
         self.restriction = before;
     }
 
+    /// Restricts walks to code known before a generation where a stub was in its place.
+    pub(super) fn restrict_in_stub_places(&mut self, before: u32) {
+        self.stub_restriction = before;
+    }
+
+    /// Sets where stubs were that may be freed at any time: ascending and apart.
+    pub(super) fn set_stub_places(&mut self, places: Arc<[Range<u64>]>) {
+        self.stub_places = places;
+    }
+
     /// Returns whether walks may step through this code; see [`Self::restrict`].
     pub(super) fn allows(&self, code: Option<&Code>) -> bool {
+        let is_young = |code: &Code| {
+            code.generation >= self.stub_restriction && is_among(&self.stub_places, &code.place())
+        };
+        if code.is_some_and(is_young) {
+            return false;
+        }
         let Some(before) = self.restriction else { return true };
         code.is_some_and(|code| code.generation < before)
     }
@@ -172,8 +232,14 @@ impl Codes {
 
     /// Forgets where copies were.
     pub(super) fn forget_copies(&mut self) {
-        self.known.iter_mut().for_each(|code| code.copy = None);
+        self.known.iter_mut().for_each(|code| code.copy = CopyPlace::NONE);
     }
+}
+
+/// Returns whether `place` has a part in one of `places`, which are ascending and apart.
+fn is_among(places: &[Range<u64>], place: &Range<u64>) -> bool {
+    let after = places.partition_point(|known| known.start < place.end);
+    after.checked_sub(1).and_then(|last| places.get(last)).is_some_and(|known| known.end > place.start)
 }
 
 #[cfg(test)]
@@ -181,7 +247,7 @@ mod tests {
     use super::*;
 
     fn code(blob: u64, identity: Identity) -> Code {
-        Code::new(blob, identity, 0, 4, CompiledKind::Java)
+        Code::new(blob..blob + 32, identity, 0, 4, CompiledKind::Java)
     }
 
     #[test]
@@ -218,5 +284,33 @@ mod tests {
         assert_eq!(codes.find(64, identity), Some(kept));
         assert_eq!(codes.get(kept).map(|code| code.serial), serial);
         assert_eq!((codes.known.len(), codes.known.capacity()), (CODES, capacity));
+    }
+
+    #[test]
+    fn code_in_the_place_of_a_stub_counts_for_later_samples_only() {
+        let identity = |compile_id| Identity { method: 8, compile_id };
+        let mut codes = Codes::new();
+        let allows = |codes: &Codes, blob, id| {
+            codes.allows(codes.find(blob, identity(id)).and_then(|number| codes.get(number)))
+        };
+        codes.add(code(0, identity(1)));
+        codes.set_stub_places(Arc::from([96..112, 200..208]));
+        for (blob, id) in [(64, 2), (80, 3), (100, 4), (112, 5), (190, 6), (208, 7)] {
+            codes.add(code(blob, identity(id)));
+        }
+        let sampled = codes.next_generation();
+        let allowed = |codes: &Codes| {
+            [(0, 1), (64, 2), (80, 3), (100, 4), (112, 5), (190, 6), (208, 7)]
+                .map(|(blob, id)| allows(codes, blob, id))
+        };
+        assert_eq!(allowed(&codes), [true; 7], "whoever states no time gets all code");
+        codes.restrict_in_stub_places(sampled - 1);
+        assert_eq!(allowed(&codes), [true, true, false, false, true, false, true]);
+        codes.restrict_in_stub_places(sampled);
+        assert_eq!(allowed(&codes), [true; 7]);
+        // Reported when the code that replaces it is known already.
+        codes.set_stub_places(Arc::from([16..24]));
+        codes.restrict_in_stub_places(0);
+        assert_eq!(allowed(&codes), [false, true, true, true, true, true, true]);
     }
 }

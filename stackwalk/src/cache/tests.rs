@@ -7,7 +7,7 @@ use std::vec::Vec;
 const IDENTITY: Identity = Identity { method: 8, compile_id: 3 };
 
 fn add(cache: &mut ScopeCache, blob: u64, identity: Identity) -> u32 {
-    cache.add_code(Code::new(blob, identity, 32, 4, CompiledKind::Java))
+    cache.add_code(Code::new(blob..blob + 256, identity, 32, 4, CompiledKind::Java))
 }
 
 fn scopes(pc: u64) -> Vec<u64> {

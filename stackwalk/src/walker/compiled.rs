@@ -51,6 +51,10 @@ impl<M: Memory> Walk<'_, M> {
             Some(number) => number,
             None => self.meet(blob, identity)?,
         };
+        // Code that is met in the place of a stub may be younger than the sample.
+        if !self.cache.allows(Some(number)) {
+            return Err(Stop::CodeReplaced(cursor.pc));
+        }
         // Taken out of the cache, which decoding uses as well.
         let mut scopes = self.cache.scopes.take().ok_or(unknown)?;
         let packed = self.decode_into(cursor, blob, (number, identity, own), &mut scopes[..]);
@@ -91,7 +95,7 @@ impl<M: Memory> Walk<'_, M> {
             _ => CompiledKind::Java,
         };
         let frame_bytes = u32::try_from(blob.frame_bytes).unwrap_or(0);
-        Ok(self.cache.add_code(Code::new(blob.address, identity, frame_bytes, level, kind)))
+        Ok(self.cache.add_code(Code::new(blob.address..blob.code_end, identity, frame_bytes, level, kind)))
     }
 
     fn native_kind(&self, method: Method) -> CompiledKind {

@@ -54,18 +54,18 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Returns whether control may get from `entry` to `interrupted`, both in `blob`, without returning; remembered.
     fn leads_to(&self, entry: u64, interrupted: u64, blob: &CodeBlob) -> bool {
-        self.cache.way(entry, interrupted, || self.follow(entry, interrupted, blob))
+        self.cache.way(entry, interrupted, || self.follow(entry, interrupted, blob)) != Some(false)
     }
 
     /// Follows the code from `entry`; see [`Self::leads_to`].
-    fn follow(&self, entry: u64, interrupted: u64, blob: &CodeBlob) -> bool {
+    fn follow(&self, entry: u64, interrupted: u64, blob: &CodeBlob) -> Option<bool> {
         let code = blob.code_begin..blob.code_end;
         let place = |pc: u64| u32::try_from(pc.wrapping_sub(code.start)).ok();
-        let (Some(from), Some(to)) = (place(entry), place(interrupted)) else { return false };
-        let Ok(mut buffer) = self.cache.code.try_borrow_mut() else { return true };
+        let (Some(from), Some(to)) = (place(entry), place(interrupted)) else { return Some(false) };
+        let mut buffer = self.cache.code.try_borrow_mut().ok()?;
         // The code in the buffer: where it begins, and its length.
         let (mut first, mut filled) = (0_u64, 0_usize);
-        let led = leads_to(from, to, |at, instruction| {
+        leads_to(from, to, |at, instruction| {
             let at = code.start.checked_add(at.into())?;
             if !code.contains(&at) {
                 return Some(0);
@@ -83,8 +83,7 @@ impl<M: Memory> Walk<'_, M> {
             let there = buffer.get(..filled)?.get(start..start.checked_add(wanted)?)?;
             instruction.get_mut(..wanted)?.copy_from_slice(there);
             Some(wanted)
-        });
-        led != Some(false)
+        })
     }
 
     /// Returns whether a call of compiled code, which returns to `pc`, leads to the interpreter: by an adapter, or by a static
