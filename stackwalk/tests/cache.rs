@@ -193,7 +193,7 @@ fn code_in_the_place_of_a_stub_that_is_met_ends_a_walk_of_an_older_sample() {
         let mut cache = new_cache(false);
         let stack = process.stack(&[(0, 1), (1, 2)]);
         let code = process.code(1);
-        cache.set_stub_places([code + 16..code + 64].into());
+        cache.set_stub_places([code + 16..code + 32, code + 40..code + 64].into());
         let sampled = cache.next_generation();
         cache.restrict_in_stub_places(sampled);
         for _ in 0..2 {

@@ -309,7 +309,7 @@ mod tests {
         codes.restrict_in_stub_places(sampled);
         assert_eq!(allowed(&codes), [true; 7]);
         // Reported when the code that replaces it is known already.
-        codes.set_stub_places(Arc::from([16..24]));
+        codes.set_stub_places(Arc::from([16..24, 40..48]));
         codes.restrict_in_stub_places(0);
         assert_eq!(allowed(&codes), [false, true, true, true, true, true, true]);
     }
