@@ -21,6 +21,23 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
+    /// What a sample adds to a recording when most stacks are known, statistics included: the difference between a longer and a
+    /// shorter run. Without compilers, whose stacks are new all the time while a program starts.
+    fn a_sample_takes_at_most_20_bytes(jdk) {
+        let run = |seconds: f64| {
+            let run = Workload::new("TightLoop").argument(seconds).jvm_option("-Xint").record_option("--interval=1ms").record(jdk);
+            run.assert_exit_code(0);
+            let bytes = std::fs::metadata(&run.recording).expect("a recording").len();
+            (bytes, run.summary().samples)
+        };
+        let (shorter, longer) = (run(1.0), run(3.0));
+        let (bytes, samples) = (longer.0.saturating_sub(shorter.0), longer.1.saturating_sub(shorter.1));
+        assert!(samples >= 300, "{shorter:?} {longer:?}");
+        assert!(bytes <= 20 * samples, "{bytes} bytes of {samples} samples: {shorter:?} {longer:?}");
+    }
+}
+
+on_every_jdk! { concurrent;
     /// What looks like a secret in the program's arguments is nowhere in the recording, and the rest is.
     fn secrets_of_the_command_line_stay_in_the_process(jdk) {
         let run = Workload::new("TightLoop")
