@@ -212,3 +212,48 @@ fn an_exception_is_forwarded_from_the_return_address_that_the_routine_keeps() {
         assert_eq!((found, frames.stop()), (expected, Stop::NativeCode(0)), "{index} {doing:?}");
     }
 }
+
+/// The interpreter's entry of `Math.sin` has no frame: it calls a routine, and returns by `pop rax; mov rsp, r13; jmp rax`. The
+/// compiled code that called it is found, whatever fp is, or the stack is cut.
+#[test]
+fn a_routine_that_an_entry_without_a_frame_has_called_leads_to_its_caller() {
+    const ARGUMENTS: usize = 16;
+    for (layout, is_sp_kept) in LAYOUTS.into_iter().flat_map(|layout| [(layout, true), (layout, false)]) {
+        let fixture = synthetic::with_oop_map_count(Fixture::load(&fixture::all()[layout]));
+        let shape = |index| Shape { compile_id: index as u32 + 1, pcs: 9, seed: index as u64 * 31 + 7 };
+        let mut process = Process::new(&fixture, 3, shape);
+        process.make_buffer(ROUTINES, "StubRoutines (1)", &[0x90; 64]);
+        let routine = process.code(ROUTINES);
+        let entry = process.interpreter() + (1 << 16);
+        let call = [&[0x90; 8][..], &[0xe8], &(routine.wrapping_sub(entry) as u32).to_ne_bytes()].concat();
+        let returns = [&[0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0][..], &[0x90; 32]].concat();
+        process.add_region(entry - call.len() as u64, &[call, returns].concat());
+
+        let (capture, stack) = process.interrupted(routine + 8, &[CALLER, EARLIER]);
+        let above = [entry, process.pc(CALLER)].map(u64::to_ne_bytes).concat();
+        let stack = [&above[..], &[0; ARGUMENTS], &stack, &[8; 128]].concat();
+        let stack_high = capture.stack_low + stack.len() as u64;
+        // An older frame of the interpreter, with a word where its method would be.
+        let mut capture = stackwalk::Capture { fp: stack_high - 32, stack_high, ..capture };
+        capture.registers.r13 = capture.sp + (above.len() + ARGUMENTS) as u64;
+        if !is_sp_kept {
+            capture.registers.r13 += 96;
+        }
+
+        let mut cache = ScopeCache::new();
+        let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
+        let mut frames = walker.frames(&capture, &stack);
+        assert!(matches!(frames.next(), Some(Frame::Stub { .. })), "{:?}", frames.stop());
+        let found: Vec<u64> = frames.by_ref().filter_map(|frame| Some(frame.method()?.0)).collect();
+        let expected: Vec<u64> = [CALLER, EARLIER]
+            .iter()
+            .flat_map(|&place| process.chain(place))
+            .map(|&(method, _)| method)
+            .collect();
+        if is_sp_kept {
+            assert_eq!(found, expected);
+        } else {
+            assert!(found.is_empty() && matches!(frames.stop(), Stop::BadFrame(_)), "{:?}", frames.stop());
+        }
+    }
+}

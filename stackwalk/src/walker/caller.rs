@@ -155,6 +155,11 @@ impl<M: Memory> Walk<'_, M> {
 
     /// An interpreter frame that is calling.
     fn step_interpreter(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        if cursor.doing == Doing::CallingVm
+            && let Some(caller) = self.caller_of_frameless_entry(cursor)
+        {
+            return Ok(Step { emit: Emit::Nothing, next: caller.ok_or(Stop::BadFrame(cursor.pc)) });
+        }
         if !self.on_stack(cursor.fp, cursor.sp) {
             return Err(Stop::BadFrame(cursor.pc));
         }

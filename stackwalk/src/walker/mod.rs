@@ -10,6 +10,7 @@ mod caller;
 mod compiled;
 mod deoptimizing;
 mod forward_exception;
+mod frameless_entry;
 mod frozen;
 mod interrupted;
 mod jump_entered;

@@ -25,6 +25,9 @@ impl<M: Memory> Walk<'_, M> {
         match self.code_at(cursor.pc) {
             Ok(Code::CallStub) => self.on_stack(cursor.fp, cursor.sp),
             Ok(Code::Interpreter) => {
+                if let Some(caller) = self.caller_of_frameless_entry(*cursor) {
+                    return caller.is_some();
+                }
                 let method = self.slot(cursor.fp, INTERPRETER_METHOD);
                 self.on_stack(cursor.fp, cursor.sp)
                     && method.is_ok_and(|method| method != 0 && method.is_multiple_of(8))
@@ -108,9 +111,14 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Returns whether a call precedes the return address `pc`, in a library or in the interpreter.
     pub(super) fn follows_call(&self, pc: u64) -> bool {
+        self.preceding_call(pc).is_some()
+    }
+
+    /// The target of the call before the return address `pc`, in a library or in the interpreter.
+    pub(super) fn preceding_call(&self, pc: u64) -> Option<CallTarget> {
         let mut code = [0; CALL_BYTES as usize];
-        let read = pc.checked_sub(CALL_BYTES).map(|start| self.memory.read(start, &mut code));
-        matches!(read, Some(Ok(()))) && call_before(&code, pc).is_some()
+        self.memory.read(pc.checked_sub(CALL_BYTES)?, &mut code).ok()?;
+        call_before(&code, pc)
     }
 
     /// Returns whether the call before `pc` leads out of the code cache.

@@ -131,6 +131,9 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     fn target_of_call(&self, pc: u64) -> Option<CallTarget> {
+        if self.in_interpreter(pc) {
+            return self.preceding_call(pc);
+        }
         if !self.hotspot.is_code(pc) {
             return None;
         }

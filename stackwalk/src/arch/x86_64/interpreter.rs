@@ -13,6 +13,18 @@ pub(crate) const INTERPRETER_EXIT_BYTES: usize = 2;
 /// Bytes from the pc on that [`enters_method`] looks at.
 pub(crate) const METHOD_ENTRY_BYTES: usize = 0;
 
+/// Bytes from the pc on that [`returns_without_frame`] looks at.
+pub(crate) const FRAMELESS_RETURN_BYTES: usize = 6;
+
+/// Returns whether `after` returns from an entry that builds no frame: `pop rax; mov rsp, r13; jmp rax`, or with rdi. Such
+/// entries call routines for `Math` and checksums.
+///
+/// Sources: `generate_math_entry` and `generate_CRC32_updateBytes_entry` in
+/// `cpu/x86/templateInterpreterGenerator_x86_64.cpp`, JDK 11 to 25; the machine code of 28 is the same.
+pub(crate) fn returns_without_frame(after: &[u8]) -> bool {
+    matches!(after, [0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0, ..] | [0x5f, 0x49, 0x8b, 0xe5, 0xff, 0xe7, ..])
+}
+
 /// The rule for the return address if `after` begins with `pop r13`, with which the interpreter pops the return address of a
 /// method whose frame it has just removed.
 pub(crate) fn interpreter_exit(after: &[u8]) -> Option<Unwind> {
@@ -48,6 +60,17 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+
+    #[test]
+    fn entries_without_a_frame_return() {
+        // `Math.sin` of Temurin 21.0.8: the call, then the return.
+        let code = [0xe8, 0x31, 0x5b, 0xff, 0xff, 0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0];
+        let found: Vec<usize> = (0..code.len()).filter(|&pc| returns_without_frame(&code[pc..])).collect();
+        assert_eq!(found, [5]);
+        // `CRC32.update`.
+        assert!(returns_without_frame(&[0x5f, 0x49, 0x8b, 0xe5, 0xff, 0xe7]));
+        assert!(!returns_without_frame(&[0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe7]), "another register");
+    }
 
     #[test]
     fn return_entries_of_the_interpreter() {

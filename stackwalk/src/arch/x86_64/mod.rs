@@ -45,8 +45,8 @@ pub(crate) use frame_state::{
     state_in_body, stub_exit, stub_states,
 };
 pub(crate) use interpreter::{
-    INTERPRETER_EXIT_BYTES, METHOD_ENTRY_BYTES, RETURN_ENTRY_BYTES, enters_method, interpreter_exit,
-    is_interpreter_return_entry,
+    FRAMELESS_RETURN_BYTES, INTERPRETER_EXIT_BYTES, METHOD_ENTRY_BYTES, RETURN_ENTRY_BYTES, enters_method,
+    interpreter_exit, is_interpreter_return_entry, returns_without_frame,
 };
 pub(crate) use jump_entered::*;
 pub(crate) use jump_target::{

@@ -1,0 +1,44 @@
+//! Entries of the interpreter that build no frame.
+//!
+//! Problem: the interpreter's entries of `Math` and checksum methods call a routine and return to their caller without a frame
+//! of their own. fp is then the caller's: that of its frame if it is interpreted, but of any older frame if it is compiled.
+//! Approach: the code behind the call tells such an entry. Its return address is on top of the stack, and r13 is the caller's
+//! sp, which the routine leaves alone; that of a compiled caller must lie just above, where an adapter has put the arguments.
+//! Source: `generate_math_entry` in `cpu/x86/templateInterpreterGenerator_x86_64.cpp`, JDK 11 to 25; `gen_c2i_adapter` in
+//! `cpu/x86/sharedRuntime_x86_64.cpp`.
+
+use super::walk::{Cursor, Doing, Walk};
+use crate::arch::{FRAMELESS_RETURN_BYTES, RETURN_ADDRESS_BYTES, returns_without_frame};
+use crate::memory::Memory;
+
+/// Most bytes that an adapter adds for the arguments: three of two slots each (`Math.fma`), aligned to 16.
+const MOST_ARGUMENTS: u64 = 64;
+
+impl<M: Memory> Walk<'_, M> {
+    /// The caller of the entry without a frame that has called something at `cursor`. `None` if there is no such entry, and
+    /// `Some(None)` if its caller is not found.
+    pub(super) fn caller_of_frameless_entry(&self, cursor: Cursor) -> Option<Option<Cursor>> {
+        let mut code = [0; FRAMELESS_RETURN_BYTES];
+        self.memory.read(cursor.pc, &mut code).ok()?;
+        returns_without_frame(&code).then(|| {
+            let pc = self.stack.word(cursor.sp)?;
+            let above = cursor.sp.checked_add(RETURN_ADDRESS_BYTES)?;
+            let sp = if self.in_interpreter(pc) || pc == self.started.call_stub_return {
+                above
+            } else {
+                let sender = self.capture.registers.sender_sp(self.hotspot.jdk_major());
+                let is_near = sender.checked_sub(above)? <= MOST_ARGUMENTS;
+                (is_near && self.on_stack(sender, above)).then_some(sender)?
+            };
+            let caller = Cursor { pc, sp, fp: cursor.fp, doing: Doing::CallingJava };
+            // A frameless entry calls no other one.
+            let is_same = self.in_interpreter(pc) && self.returns_without_frame(pc);
+            (!is_same && self.is_caller(&caller)).then_some(caller)
+        })
+    }
+
+    fn returns_without_frame(&self, pc: u64) -> bool {
+        let mut code = [0; FRAMELESS_RETURN_BYTES];
+        self.memory.read(pc, &mut code).is_ok() && returns_without_frame(&code)
+    }
+}
