@@ -24,12 +24,26 @@ use support::walks::{Named, walk};
 use support::{Jdk, Jvm, compile, jdks, step_through, wait_for_cpu};
 
 /// Sets of flags; one stands for the agent, and one exists from JDK 23 on.
-const FLAGS: [&str; 7] =
-    ["-XX:UseAVX=0", "-XX:UseAVX=1", "-XX:UseAVX=2", "-XX:UseAVX=3", "-XX:-UseSHA", NO_SHA_NI, SEARCHES];
+const FLAGS: [&str; 8] = [
+    "-XX:UseAVX=0",
+    "-XX:UseAVX=1",
+    "-XX:UseAVX=2",
+    "-XX:UseAVX=3",
+    "-XX:-UseSHA",
+    NO_SHA_NI,
+    SEARCHES,
+    INTERPRETED_MATH,
+];
 const NO_SHA_NI: &str = "NO_SHA_NI";
 /// `String.indexOf` as a routine (`generate_string_indexof` in `cpu/x86/c2_stubGenerator_x86_64_string.cpp`), which the VM
 /// makes with AVX2 only.
 const SEARCHES: &str = "-XX:UseAVX=2 -XX:+EnableX86ECoreOpts";
+
+/// Compiled code calls `Math` methods, and the interpreter's entries without a frame run them.
+const INTERPRETED_MATH: &str = "-XX:CompileCommand=option,Stubs.*,ccstrlist,DisableIntrinsic,_dsin,_dcos,_dtan,_dpow,_dexp \
+    -XX:CompileCommand=exclude,java.lang.Math::sin -XX:CompileCommand=exclude,java.lang.Math::cos \
+    -XX:CompileCommand=exclude,java.lang.Math::tan -XX:CompileCommand=exclude,java.lang.Math::pow \
+    -XX:CompileCommand=exclude,java.lang.Math::exp";
 
 /// Groups of routines, by a part of their names. The first that fits counts.
 const GROUPS: [(&str, &[&str]); 12] = [
@@ -69,9 +83,10 @@ struct Counts {
     described: BTreeMap<String, u32>,
 }
 
-/// Names of the methods of a walk, newest first.
+/// Names of the methods of a walk, newest first, without those that have no frame: they are seen while they are entered only.
 fn methods(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
     let named = frames.iter().filter_map(|(_, named)| named.as_ref());
+    let named = named.filter(|named| named.class != "java/lang/Math");
     named.map(|named| format!("{}.{}", named.class, named.name)).collect()
 }
 
@@ -215,6 +230,7 @@ fn walks_inside_routines_find_the_caller_or_are_cut() {
             let has_routine = match flags {
                 NO_SHA_NI => counts.groups.contains_key(GROUPS[0].0),
                 SEARCHES => routines.iter().any(|name| name.starts_with("string_indexof")),
+                INTERPRETED_MATH => counts.groups.get("mathematics").is_some_and(|[steps, ..]| *steps > 500),
                 _ => true,
             };
             if *steps < 50 || *wrong > 0 || !has_routine {
