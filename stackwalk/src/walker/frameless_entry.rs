@@ -18,23 +18,25 @@ impl<M: Memory> Walk<'_, M> {
     /// The caller of the entry without a frame that has called something at `cursor`. `None` if there is no such entry, and
     /// `Some(None)` if its caller is not found.
     pub(super) fn caller_of_frameless_entry(&self, cursor: Cursor) -> Option<Option<Cursor>> {
-        let mut code = [0; FRAMELESS_RETURN_BYTES];
-        self.memory.read(cursor.pc, &mut code).ok()?;
-        returns_without_frame(&code).then(|| {
-            let pc = self.stack.word(cursor.sp)?;
-            let above = cursor.sp.checked_add(RETURN_ADDRESS_BYTES)?;
-            let sp = if self.in_interpreter(pc) || pc == self.started.call_stub_return {
-                above
-            } else {
-                let sender = self.capture.registers.sender_sp(self.hotspot.jdk_major());
-                let is_near = sender.checked_sub(above)? <= MOST_ARGUMENTS;
-                (is_near && self.on_stack(sender, above)).then_some(sender)?
-            };
-            let caller = Cursor { pc, sp, fp: cursor.fp, doing: Doing::CallingJava };
-            // A frameless entry calls no other one.
-            let is_same = self.in_interpreter(pc) && self.returns_without_frame(pc);
-            (!is_same && self.is_caller(&caller)).then_some(caller)
-        })
+        self.returns_without_frame(cursor.pc).then(|| self.caller_above_entry(cursor))
+    }
+
+    fn caller_above_entry(&self, cursor: Cursor) -> Option<Cursor> {
+        let pc = self.stack.word(cursor.sp)?;
+        let above = cursor.sp.checked_add(RETURN_ADDRESS_BYTES)?;
+        // Such an entry calls no other one.
+        if self.in_interpreter(pc) && self.returns_without_frame(pc) {
+            return None;
+        }
+        let sp = if self.in_interpreter(pc) || pc == self.started.call_stub_return {
+            above
+        } else {
+            let sender = self.capture.registers.sender_sp(self.hotspot.jdk_major());
+            let is_near = sender.checked_sub(above)? <= MOST_ARGUMENTS;
+            (is_near && self.on_stack(sender, above)).then_some(sender)?
+        };
+        let caller = Cursor { pc, sp, fp: cursor.fp, doing: Doing::CallingJava };
+        self.is_caller(&caller).then_some(caller)
     }
 
     fn returns_without_frame(&self, pc: u64) -> bool {
