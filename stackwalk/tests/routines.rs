@@ -111,6 +111,22 @@ fn a_routine_may_jump_to_another() {
     }
 }
 
+/// The methods below the stub in which the walk begins, and how it ends.
+fn methods_below_stub(process: &Process, capture: &stackwalk::Capture, stack: &[u8]) -> (Vec<u64>, Stop) {
+    let mut cache = ScopeCache::new();
+    let mut walker = Walker::new(&process.hotspot, process, &mut cache, Limits::default());
+    let mut frames = walker.frames(capture, stack);
+    let newest = frames.next();
+    assert!(matches!(newest, Some(Frame::Stub { .. })), "{newest:?} {:?}", frames.stop());
+    let found = frames.by_ref().filter_map(|frame| Some(frame.method()?.0)).collect();
+    (found, frames.stop())
+}
+
+/// The methods at these places, from the newest on.
+fn methods_at(process: &Process, places: &[(usize, u64)]) -> Vec<u64> {
+    places.iter().flat_map(|&place| process.chain(place)).map(|&(method, _)| method).collect()
+}
+
 /// Stubs that push registers and call C code: a return address further up, to which the frame pointer leads, is passed over.
 #[test]
 fn a_stub_that_has_pushed_registers_is_called_directly() {
@@ -131,15 +147,8 @@ fn a_stub_that_has_pushed_registers_is_called_directly() {
     let stack_high = capture.stack_low + stack.len() as u64;
     let capture = stackwalk::Capture { anchor_pc: entry + 32, anchor_fp: fp, stack_high, ..capture };
 
-    let mut cache = ScopeCache::new();
-    let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
-    let mut frames = walker.frames(&capture, &stack);
-    let newest = frames.next();
-    assert!(matches!(newest, Some(Frame::Stub { .. })), "{newest:?} {:?}", frames.stop());
-    let expected: Vec<u64> =
-        [CALLER, EARLIER].iter().flat_map(|&place| process.chain(place)).map(|&(method, _)| method).collect();
-    let found: Vec<u64> = frames.by_ref().filter_map(|frame| Some(frame.method()?.0)).collect();
-    assert_eq!((found, frames.stop()), (expected, Stop::NativeCode(0)));
+    let expected = (methods_at(&process, &[CALLER, EARLIER]), Stop::NativeCode(0));
+    assert_eq!(methods_below_stub(&process, &capture, &stack), expected);
 }
 
 /// The routine that forwards an exception (JDK 21), by instructions, and the call of the call stub, which follows it.
@@ -202,14 +211,8 @@ fn an_exception_is_forwarded_from_the_return_address_that_the_routine_keeps() {
             (capture.anchor_pc, capture.anchor_sp, capture.pc) = (capture.pc, capture.sp, 0);
         }
 
-        let mut cache = ScopeCache::new();
-        let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
-        let mut frames = walker.frames(&capture, &stack);
-        let newest = frames.next();
-        assert!(matches!(newest, Some(Frame::Stub { .. })), "{index} {newest:?} {:?}", frames.stop());
-        let found: Vec<u64> = frames.by_ref().filter_map(|frame| Some(frame.method()?.0)).collect();
-        let expected: Vec<u64> = process.chain(CALLER).iter().map(|&(method, _)| method).collect();
-        assert_eq!((found, frames.stop()), (expected, Stop::NativeCode(0)), "{index} {doing:?}");
+        let expected = (methods_at(&process, &[CALLER]), Stop::NativeCode(0));
+        assert_eq!(methods_below_stub(&process, &capture, &stack), expected, "{index} {doing:?}");
     }
 }
 
@@ -240,20 +243,11 @@ fn a_routine_that_an_entry_without_a_frame_has_called_leads_to_its_caller() {
             capture.registers.r13 += 96;
         }
 
-        let mut cache = ScopeCache::new();
-        let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
-        let mut frames = walker.frames(&capture, &stack);
-        assert!(matches!(frames.next(), Some(Frame::Stub { .. })), "{:?}", frames.stop());
-        let found: Vec<u64> = frames.by_ref().filter_map(|frame| Some(frame.method()?.0)).collect();
-        let expected: Vec<u64> = [CALLER, EARLIER]
-            .iter()
-            .flat_map(|&place| process.chain(place))
-            .map(|&(method, _)| method)
-            .collect();
+        let (found, stop) = methods_below_stub(&process, &capture, &stack);
         if is_sp_kept {
-            assert_eq!(found, expected);
+            assert_eq!(found, methods_at(&process, &[CALLER, EARLIER]));
         } else {
-            assert!(found.is_empty() && matches!(frames.stop(), Stop::BadFrame(_)), "{:?}", frames.stop());
+            assert!(found.is_empty() && matches!(stop, Stop::BadFrame(_)), "{stop:?}");
         }
     }
 }
