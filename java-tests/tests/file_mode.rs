@@ -25,7 +25,8 @@ on_every_jdk! { concurrent;
     /// shorter run. Without compilers, whose stacks are new all the time while a program starts.
     fn a_sample_takes_at_most_20_bytes(jdk) {
         let run = |seconds: f64| {
-            let run = Workload::new("TightLoop").argument(seconds).jvm_option("-Xint").record_option("--interval=1ms").record(jdk);
+            let workload = Workload::new("TightLoop").argument(seconds).jvm_option("-Xint");
+            let run = workload.record_option("--interval=1ms").record(jdk);
             run.assert_exit_code(0);
             let bytes = std::fs::metadata(&run.recording).expect("a recording").len();
             (bytes, run.summary().samples)

@@ -17,10 +17,10 @@ mod index;
 mod lines;
 mod ring;
 mod steps;
+mod ways;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::cell;
 use core::cell::RefCell;
 use core::ops::Range;
 
@@ -38,6 +38,7 @@ use index::{Index, hash};
 use lines::{LINE, Lines};
 use ring::{Cell, Reclaimed, Ring};
 use steps::{SCOPES, Steps};
+use ways::Ways;
 
 /// Memory for decoded pcs: 1 MiB, 26,000 pcs with three methods each.
 const PC_CELLS: usize = 1 << 17;
@@ -97,20 +98,7 @@ pub struct ScopeCache {
     pub(crate) scopes: Option<Box<[u64; MAX_INLINE_DEPTH]>>,
     /// Buffer for the code around a pc, for the same reason. Borrowed by one search at a time.
     pub(crate) code: RefCell<Box<[u8; CODE_BUFFER]>>,
-    /// Ways through routines that were looked up, which the VM neither frees nor changes.
-    ways: Box<[cell::Cell<Way>; WAYS]>,
-}
-
-/// Places for [`Way`]s, each for one of those that share it.
-const WAYS: usize = 256;
-
-/// An answer that is remembered: whether control may get from `entry`, where a routine begins, to the instruction at `to`.
-/// The default, with address 0, answers for no routine.
-#[derive(Clone, Copy, Debug, Default)]
-struct Way {
-    entry: u64,
-    to: u64,
-    exists: bool,
+    ways: Ways,
 }
 
 /// Bytes of code that a search reads at once, as many as the longest needs.
@@ -175,24 +163,14 @@ impl ScopeCache {
             windows: Windows::EMPTY,
             scopes: Some(Box::new([0; MAX_INLINE_DEPTH])),
             code: RefCell::new(Box::new([0; CODE_BUFFER])),
-            ways: Box::new(core::array::from_fn(|_| cell::Cell::default())),
+            ways: Ways::new(),
         }
     }
 
     /// Returns whether control may get from `entry` to `to`, both in routines of the VM; `search` finds out.
     /// `None` if that is not known, which is not remembered.
     pub(crate) fn way(&self, entry: u64, to: u64, search: impl FnOnce() -> Option<bool>) -> Option<bool> {
-        let place = usize::try_from((to ^ entry.rotate_left(7)) % WAYS as u64).unwrap_or(0);
-        let way = self.ways.get(place);
-        let known = way.map(cell::Cell::get).filter(|known| (known.entry, known.to) == (entry, to));
-        if let Some(Way { exists, .. }) = known {
-            return Some(exists);
-        }
-        let exists = search()?;
-        if let Some(way) = way {
-            way.set(Way { entry, to, exists });
-        }
-        Some(exists)
+        self.ways.find(entry, to, search)
     }
 
     /// Hits and misses so far.

@@ -8,8 +8,8 @@
 //! is read by system calls.
 //! A handler that takes over between two looks must pass faults on to the VM's, as the VM needs them for its own null checks.
 //! Invariant: SIGSEGV and SIGBUS are unblocked on the sampler thread while it reads by loads, and only then.
-//! Sources: `os/posix/signals_posix.cpp` (`JVM_HANDLE_XXX_SIGNAL` treats these faults before anything that needs a thread of
-//! the VM), `os/posix/vmError_posix.cpp` (`crash_handler` as well), `os/posix/safefetch_static_posix.cpp`, JDK 17.0.9 to 25
+//! Sources: `os/posix/signals_posix.cpp` (the VM's handler treats these faults before anything that needs a thread of the
+//! VM), `os/posix/vmError_posix.cpp` (`crash_handler` as well), `os/posix/safefetch_static_posix.cpp`, JDK 17.0.9 to 25
 //! and 28; in 17.0.2, the function is generated code (`StubRoutines`). Linux `kernel/signal.c` (`force_sig_info_to_task`).
 
 use std::ops::Range;

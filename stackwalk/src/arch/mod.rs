@@ -49,7 +49,7 @@
 //! | `entry_barrier_callers(sp, fp, word)` | frames that the stub of the nmethod entry barrier may have |
 //! | `patching_adapter(sp, preserved)` | the way to the caller of an adapter that calls the VM |
 //! | `enters_method(ahead)`, `interpreter_exit(after)`, `is_interpreter_return_entry(after)` | the interpreter enters a method, leaves it, or restores its caller |
-//! | `returns_without_frame(after)` | the interpreter returns from an entry that has built no frame; `after` has `FRAMELESS_RETURN_BYTES` |
+//! | `frameless_return(after)` | bytes above sp on the return address, behind a call in an interpreter's entry that builds no frame; `after` has `FRAMELESS_RETURN_BYTES` |
 //! | `poll_frame`, `poll_exit`, `is_loop_poll_blob` | frame state in a SafepointBlob |
 //! | `handler_place`, `has_popped_throwing_pc` | progress of the stubs that look up an exception handler |
 //! | `forward_exception_place(around)` | where the routine that forwards an exception keeps its return address; `None` where it has no rule |

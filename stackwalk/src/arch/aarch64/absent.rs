@@ -24,12 +24,12 @@ pub(crate) fn forward_exception_place(_around: Around<'_>) -> Option<ForwardExce
     None
 }
 
-/// Bytes from the pc on that [`returns_without_frame`] looks at.
+/// Bytes from the pc on that [`frameless_return`] looks at.
 pub(crate) const FRAMELESS_RETURN_BYTES: usize = 4;
 
-/// Returns `false`: entries without a frame keep their return address in registers, or jump to the routine.
-pub(crate) fn returns_without_frame(_after: &[u8]) -> bool {
-    false
+/// Returns `None`: entries without a frame keep their return address in registers, or jump to the routine.
+pub(crate) fn frameless_return(_after: &[u8]) -> Option<u64> {
+    None
 }
 
 /// Returns whether the instruction at `pc` runs with a length below the frame.

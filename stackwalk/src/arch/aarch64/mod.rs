@@ -19,8 +19,8 @@ mod thaw;
 mod upcall;
 
 pub(crate) use absent::{
-    FRAMELESS_RETURN_BYTES, RESERVATION_REACH, STRING_CODE_REACH, forward_exception_place, is_given_up,
-    keeps_length, leads_to, linker_pops_argument, reserved_words, returns_without_frame, searches_string,
+    FRAMELESS_RETURN_BYTES, RESERVATION_REACH, STRING_CODE_REACH, forward_exception_place, frameless_return,
+    is_given_up, keeps_length, leads_to, linker_pops_argument, reserved_words, searches_string,
     sp_without_return_address,
 };
 pub(crate) use calls::{

@@ -13,16 +13,24 @@ pub(crate) const INTERPRETER_EXIT_BYTES: usize = 2;
 /// Bytes from the pc on that [`enters_method`] looks at.
 pub(crate) const METHOD_ENTRY_BYTES: usize = 0;
 
-/// Bytes from the pc on that [`returns_without_frame`] looks at.
-pub(crate) const FRAMELESS_RETURN_BYTES: usize = 6;
+/// Bytes from the pc on that [`frameless_return`] looks at.
+pub(crate) const FRAMELESS_RETURN_BYTES: usize = 20;
 
-/// Returns whether `after` returns from an entry that builds no frame: `pop rax; mov rsp, r13; jmp rax`, or with rdi. Such
-/// entries call routines for `Math` and checksums.
+/// Bytes that lie above sp on the return address, if `after` is the code behind a call in an entry that builds no frame:
+/// `pop rax; mov rsp, r13; jmp rax`, or with rdi. Such entries call routines for `Math` and checksums, the latter with an
+/// aligned sp: `add rsp, 8` and a jump over the other call come first then.
 ///
 /// Sources: `generate_math_entry` and `generate_CRC32_updateBytes_entry` in
-/// `cpu/x86/templateInterpreterGenerator_x86_64.cpp`, JDK 11 to 25; the machine code of 28 is the same.
-pub(crate) fn returns_without_frame(after: &[u8]) -> bool {
-    matches!(after, [0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0, ..] | [0x5f, 0x49, 0x8b, 0xe5, 0xff, 0xe7, ..])
+/// `cpu/x86/templateInterpreterGenerator_x86_64.cpp`; machine code of 17, 21, 25 and 28 by -XX:+PrintInterpreter.
+pub(crate) fn frameless_return(after: &[u8]) -> Option<u64> {
+    let returns = |code: &[u8]| {
+        matches!(code, [0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0, ..] | [0x5f, 0x49, 0x8b, 0xe5, 0xff, 0xe7, ..])
+    };
+    match after {
+        code if returns(code) => Some(0),
+        [0x48, 0x83, 0xc4, 8, 0xe9, 5, 0, 0, 0, 0xe8, _, _, _, _, rest @ ..] if returns(rest) => Some(8),
+        _ => None,
+    }
 }
 
 /// The rule for the return address if `after` begins with `pop r13`, with which the interpreter pops the return address of a
@@ -63,13 +71,18 @@ mod tests {
 
     #[test]
     fn entries_without_a_frame_return() {
+        let found = |code: &[u8]| -> Vec<(usize, u64)> {
+            (0..code.len()).filter_map(|pc| Some((pc, frameless_return(&code[pc..])?))).collect()
+        };
         // `Math.sin` of Temurin 21.0.8: the call, then the return.
-        let code = [0xe8, 0x31, 0x5b, 0xff, 0xff, 0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0];
-        let found: Vec<usize> = (0..code.len()).filter(|&pc| returns_without_frame(&code[pc..])).collect();
-        assert_eq!(found, [5]);
-        // `CRC32.update`.
-        assert!(returns_without_frame(&[0x5f, 0x49, 0x8b, 0xe5, 0xff, 0xe7]));
-        assert!(!returns_without_frame(&[0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe7]), "another register");
+        assert_eq!(found(&[0xe8, 0x31, 0x5b, 0xff, 0xff, 0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0]), [(5, 0)]);
+        // `CRC32.updateBytes`: two calls, the first with a word of alignment.
+        let code = [
+            0xe8, 0xc6, 0x2f, 0xff, 0xff, 0x48, 0x83, 0xc4, 0x08, 0xe9, 0x05, 0x00, 0x00, 0x00, 0xe8, 0xb8,
+            0x2f, 0xff, 0xff, 0x5f, 0x49, 0x8b, 0xe5, 0xff, 0xe7,
+        ];
+        assert_eq!(found(&code), [(5, 8), (19, 0)]);
+        assert_eq!(found(&[0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe7]), [], "another register");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) use frame_state::{
 };
 pub(crate) use interpreter::{
     FRAMELESS_RETURN_BYTES, INTERPRETER_EXIT_BYTES, METHOD_ENTRY_BYTES, RETURN_ENTRY_BYTES, enters_method,
-    interpreter_exit, is_interpreter_return_entry, returns_without_frame,
+    frameless_return, interpreter_exit, is_interpreter_return_entry,
 };
 pub(crate) use jump_entered::*;
 pub(crate) use jump_target::{
