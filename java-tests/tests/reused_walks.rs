@@ -30,6 +30,7 @@ fn beside_another_timer_workload() -> Workload {
 
 // 250 samples a second on a 250 Hz kernel; nearly all share their oldest frames with the sample before.
 on_every_jdk! { concurrent; fn in_deep_stacks(jdk) { compare(jdk, Workload::new("DeepRecursion").argument(2).argument(100), 300); } }
+on_every_jdk! { concurrent; fn where_hardly_two_stacks_are_alike(jdk) { compare(jdk, Workload::new("RandomRecursion").argument(2), 20); } }
 on_every_jdk! { concurrent; fn under_deoptimisation(jdk) { compare(jdk, Workload::new("DeoptStorm").argument(4), 100); } }
 on_every_jdk! { concurrent; fn while_classes_are_unloaded(jdk) { compare(jdk, Workload::new("ClassChurn").argument(2).argument(12).argument(3), 50); } }
 on_every_jdk! { concurrent; fn beside_another_timer(jdk) { compare(jdk, beside_another_timer_workload(), 100); } }

@@ -18,7 +18,7 @@ use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
 use sampler_thread::walk::snapshot::Snapshot;
-use sampler_thread::walk::stacks::StackWalker;
+use sampler_thread::walk::stacks::{StackWalker, Walk};
 use sampler_thread::walk::vm::Vm;
 use stackwalk::{Frame, Memory, Stop, Unreadable};
 
@@ -73,12 +73,16 @@ impl<'f> Scene<'f> {
 
     /// The same for a sample at this time.
     fn walk_sample_of(&mut self, ticks: u64, thread: &Thread, stack: &[u8]) -> (Vec<Frame>, Stop, usize) {
+        let walk = self.kept_walk_of(ticks, thread, stack);
+        let reused = walk.reused.map_or(0, |reused| reused.frames);
+        (self.walker.frames(&walk).to_vec(), walk.stop, reused)
+    }
+
+    fn kept_walk_of(&mut self, ticks: u64, thread: &Thread, stack: &[u8]) -> Walk {
         let snapshot =
             Snapshot { stack, frozen: thread.frozen.as_frozen(), ..Snapshot::of_registers(thread.capture) };
         self.walker.begin_group();
-        let walk = self.walker.walk(&self.vm, 3, &snapshot, ticks);
-        let reused = walk.reused.map_or(0, |reused| reused.frames);
-        (self.walker.frames(&walk).to_vec(), walk.stop, reused)
+        self.walker.walk(&self.vm, 3, &snapshot, ticks)
     }
 }
 
@@ -159,6 +163,40 @@ fn code_in_the_place_of_a_freed_stub_is_not_shown_by_older_samples() {
         stacks += 1;
     });
     assert!(stacks >= 40, "{stacks} stacks");
+}
+
+/// A thread whose stacks have little in common: most walks are not kept, and all are right. Once they are alike, each is kept.
+#[test]
+fn hardly_any_walk_is_kept_where_stacks_are_not_alike() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stackwalk/tests/fixtures");
+    let fixture = Fixture::load(&folder.join("jdk25-x86_64").join("frozen-compiled.bin"));
+    let process = Process { fixture, last_number: Cell::default(), changed_number: Cell::default() };
+    let mut scene = Scene::new(&process);
+    let mut whole = process.fixture.threads.iter().filter(|thread| {
+        let (frames, stop, _) = Scene::new(&process).walk(thread, &thread.stack);
+        stop.is_complete() && frames.len() > 20
+    });
+    let one = whole.next().expect("a stack");
+    let other = whole.find(|other| other.stack.len() != one.stack.len()).expect("another stack");
+    let turns = 80;
+    let walks: Vec<Walk> = (0..turns)
+        .flat_map(|_| [one, other])
+        .map(|thread| {
+            let walk = scene.kept_walk_of(now(), thread, &thread.stack);
+            let full = Scene::new(&process).walk(thread, &thread.stack);
+            assert_eq!((scene.walker.frames(&walk), walk.stop), (&full.0[..], full.1));
+            walk
+        })
+        .collect();
+    assert!(walks.iter().all(|walk| walk.reused.is_none()), "the stacks have no frame in common");
+    let kept = walks.iter().filter(|walk| walk.number != 0).count();
+    // The first nine, and one of eight of the rest.
+    assert_eq!(kept, 9 + (2 * turns - 9) / 8);
+    let alike: Vec<Walk> = (0..20).map(|_| scene.kept_walk_of(now(), one, &one.stack)).collect();
+    let first = alike.iter().position(|walk| walk.reused.is_some()).expect("they are alike");
+    assert!(first <= 8, "{first}");
+    let are_kept = |walk: &Walk| walk.number != 0 && walk.reused.is_some();
+    assert!(alike.iter().skip(first + 1).all(are_kept));
 }
 
 proptest! {

@@ -361,6 +361,9 @@ impl ScopeCache {
 
     /// Notes a step from `callee` to the return address `pc` in `code`, which is in this cache.
     pub(crate) fn insert_step(&mut self, pc: u64, callee: u64, code: &CompiledPc) {
+        if self.steps.is_empty() {
+            return;
+        }
         let mut scopes = [0; SCOPES];
         let positions = code.first..code.first.saturating_add(u32::from(code.count));
         for (scope, position) in scopes.iter_mut().zip(positions) {

@@ -18,6 +18,7 @@ use stackwalk::{
 
 use crate::name::compilers::Compilers;
 use crate::name::dictionaries::{Dictionaries, Text};
+use crate::name::inlined::Inlined;
 use crate::name::routines::Routines;
 use crate::name::shown::Shown;
 use crate::process::{ThreadFacts, ThreadKind};
@@ -66,6 +67,8 @@ pub struct FrameNames {
     /// Frames of the current stack that are shown as unloaded.
     pub(super) unloaded: u32,
     frames: Map<(Method, i32, u8), u64>,
+    /// The same for all frames of a compiled one.
+    inlined: Inlined,
     /// Routines by the pc of a stub: time stamp from which on one is there, and its id; `None` if there is none.
     stubs: Map<u64, Option<(u64, u64)>>,
     /// Ids of stubs that are in no routine, by the address of their blob's name, which the VM never frees.
@@ -125,12 +128,13 @@ impl FrameNames {
 
     /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
     pub(super) fn forget(&mut self, change: Change) {
-        let Self { methods, symbols, frames, compiling, .. } = self;
+        let Self { methods, symbols, frames, inlined, compiling, .. } = self;
         match change {
             Change::None => return,
             Change::Unloaded => methods.retain(|_, known| known.permanent_since.is_some()),
             Change::Replaced => methods.clear(),
         }
+        inlined.clear();
         compiling.clear();
         symbols.clear();
         frames.retain(|(method, ..), _| methods.contains_key(method));
@@ -170,9 +174,37 @@ impl FrameNames {
         vm.hotspot.prepare_names(&vm.memory, &self.ahead, |symbol| self.symbols.contains_key(&symbol));
     }
 
+    /// Appends the ids of the newest of `frames` to `ids`, of as many as share a physical frame; 0 for frames that are not part
+    /// of a profile.
+    pub(super) fn next_frames<M: Memory>(
+        &mut self,
+        frames: &[Frame],
+        vm: &Vm<M>,
+        libraries: &mut NativeLibraries,
+        ids: &mut Vec<u64>,
+    ) {
+        let Some((count, hash)) = Inlined::group(frames, self.has_positions) else {
+            ids.push(self.frame(frames, vm, libraries).unwrap_or(0));
+            return;
+        };
+        let is_certain = self.uncertain_at.is_none();
+        if let Some(known) = self.inlined.find(hash).filter(|_| is_certain) {
+            ids.extend(known.iter().map(|&id| u64::from(id)));
+            return;
+        }
+        let (begin, unloaded) = (ids.len(), self.unloaded);
+        for at in 0..count {
+            let from_here = frames.get(at..).unwrap_or_default();
+            ids.push(self.frame(from_here, vm, libraries).unwrap_or(0));
+        }
+        if is_certain && unloaded == self.unloaded {
+            self.inlined.put(hash, ids.get(begin..).unwrap_or_default());
+        }
+    }
+
     /// Returns the id of the first of `frames`; `None` for the VM's entry frames, which are not part of a profile, and for
     /// frames that are not to be shown.
-    pub(super) fn frame<M: Memory>(
+    fn frame<M: Memory>(
         &mut self,
         frames: &[Frame],
         vm: &Vm<M>,

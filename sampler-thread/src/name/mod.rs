@@ -3,6 +3,7 @@
 pub mod compilers;
 pub mod dictionaries;
 mod frames;
+mod inlined;
 pub mod routines;
 pub mod shown;
 pub mod stacks;

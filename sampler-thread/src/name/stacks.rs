@@ -198,25 +198,26 @@ impl StackNamer {
         (self.names.dictionaries.version(), walker.libraries.list())
     }
 
-    /// Returns the node of the stack whose newest frames have `ids`, and keeps the nodes of all frames for the thread's
-    /// next stack.
+    /// Returns the node of the stack whose newest frames have `ids`; if the walk is kept, keeps the nodes of all frames for
+    /// the thread's next stack.
     fn node(&mut self, walker: &mut StackWalker, walk: &Walk, named: usize, stop: &str) -> u64 {
-        let is_certain = self.names.uncertain_at.is_none() && walk.number != 0;
         let versions = self.versions(walker);
-        let Self { names, ids, .. } = self;
-        let Some(nodes) = walker.previous.nodes(walk.slot).filter(|_| is_certain) else {
-            return names.dictionaries.stack(ids, stop);
+        let Self { names: FrameNames { dictionaries, uncertain_at, .. }, ids, .. } = self;
+        let nodes = walker.previous.nodes(walk.slot).filter(|_| uncertain_at.is_none());
+        let known = nodes.as_ref().and_then(|nodes| nodes.of_frames.get(named.checked_sub(1)?));
+        let caller = known.copied().unwrap_or_else(|| dictionaries.root(stop));
+        let frames = ids.iter().rev().copied();
+        let leaf = match nodes.filter(|_| walk.number != 0) {
+            Some(nodes) => {
+                nodes.of_frames.truncate(named);
+                // Entries are no frames of a profile.
+                dictionaries.path(caller, frames, &mut nodes.of_frames);
+                (nodes.walk, nodes.ticks, nodes.versions) = (walk.number, walk.ticks, versions);
+                nodes.of_frames.last().copied().unwrap_or(caller)
+            }
+            None => dictionaries.leaf(caller, frames),
         };
-        nodes.of_frames.truncate(named);
-        let caller = match nodes.of_frames.last() {
-            Some(&node) => node,
-            None => names.dictionaries.root(stop),
-        };
-        // Entries are no frames of a profile.
-        names.dictionaries.path(caller, ids.iter().rev().copied(), &mut nodes.of_frames);
-        (nodes.walk, nodes.ticks, nodes.versions) = (walk.number, walk.ticks, versions);
-        let leaf = nodes.of_frames.last().copied().unwrap_or(caller);
-        names.dictionaries.sampled(leaf)
+        dictionaries.sampled(leaf)
     }
 
     /// Fills `ids` with all but the `named` oldest frames; 0 for frames that are not part of a profile.
@@ -236,13 +237,18 @@ impl StackNamer {
         let nearby = vm.nearby(lines);
         let (frames, libraries) = walker.frames_and_libraries(walk);
         let newest = frames.len().saturating_sub(named);
-        ids.extend(frames.iter().enumerate().take(newest).map(|(at, frame)| {
-            let from_here = frames.get(at..newest).unwrap_or_default();
-            let id = names.frame(from_here, &nearby, libraries).unwrap_or(0);
-            let exceeds = id != 0 && most.as_mut().is_some_and(|most| most.exceeds(frame));
-            *is_limited |= exceeds;
-            if exceeds { 0 } else { id }
-        }));
+        let newest = frames.get(..newest).unwrap_or_default();
+        while let Some(rest) = newest.get(ids.len()..).filter(|rest| !rest.is_empty()) {
+            names.next_frames(rest, &nearby, libraries, ids);
+        }
+        if let Some(most) = &mut most {
+            for (id, frame) in ids.iter_mut().zip(newest).filter(|(id, _)| **id != 0) {
+                if most.exceeds(frame) {
+                    *id = 0;
+                    *is_limited = true;
+                }
+            }
+        }
         let capture = &snapshot.head.capture;
         let Some(thread) = thread.filter(|_| capture.thread == 0) else { return };
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.

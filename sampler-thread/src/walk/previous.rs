@@ -24,6 +24,10 @@ use crate::walk::vm::Vm;
 const MAX_BYTES: usize = 2 << 20;
 /// Most bytes of one stack copy that is kept: beyond, a single deep recursion would displace all other threads.
 const MAX_COPY: usize = 256 << 10;
+/// Walks in a row that share less than a quarter of their frames, after which only some are kept.
+const MAX_UNLIKE: u8 = 8;
+/// Of these, one of so many.
+const UNLIKE_KEPT: u8 = 8;
 /// Bytes that are compared at once before the first difference is searched word by word.
 const BLOCK: usize = 512;
 
@@ -57,6 +61,9 @@ struct Kept {
     walk: u64,
     /// Time of the last use, by [`PreviousWalks::uses`].
     used: u64,
+    /// Walks in a row that shared few frames with this, up to [`MAX_UNLIKE`], and those that were not kept since.
+    unlike: u8,
+    left_out: u8,
     /// Time stamp of the sample.
     ticks: u64,
     /// Version of the list of libraries.
@@ -191,6 +198,22 @@ impl PreviousWalks {
         })
     }
 
+    /// Returns whether the next walk of a slot is to be recorded and kept. Where hardly two stacks are alike, keeping costs more
+    /// than the few common frames.
+    pub(super) fn is_due(&mut self, slot: u32) -> bool {
+        let Some(kept) = self.kept.get_mut(&slot).filter(|kept| kept.unlike == MAX_UNLIKE) else {
+            return true;
+        };
+        kept.left_out = (kept.left_out + 1) % UNLIKE_KEPT;
+        kept.left_out == 0
+    }
+
+    /// Notes how many frames of a walk were those of the kept one.
+    pub(super) fn note_shared(&mut self, slot: u32, frames: usize, reused: usize) {
+        let Some(kept) = self.kept.get_mut(&slot) else { return };
+        kept.unlike = if reused < frames.div_ceil(4) { MAX_UNLIKE.min(kept.unlike + 1) } else { 0 };
+    }
+
     /// Keeps a walk, `newest` of whose frames were walked and the rest taken over; returns its number, 0 if it is not kept.
     pub(super) fn keep(
         &mut self,
@@ -256,6 +279,8 @@ impl Kept {
         Self {
             walk: 0,
             used: 0,
+            unlike: 0,
+            left_out: 0,
             ticks: 0,
             libraries: 0,
             surroundings,

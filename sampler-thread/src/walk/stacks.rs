@@ -69,6 +69,8 @@ pub struct StackWalker {
     frames: Vec<Frame>,
     pub(crate) previous: PreviousWalks,
     recorder: Recorder,
+    /// True if the present walk is recorded, to be kept.
+    records: bool,
     /// Numbers of frames so far.
     pub counts: Counts,
     /// Comparison of walks that took over frames with walks in full.
@@ -107,6 +109,7 @@ impl StackWalker {
             frames: Vec::with_capacity(2 * USUAL_FRAMES),
             previous: PreviousWalks::default(),
             recorder: Recorder::default(),
+            records: true,
             counts: Counts::default(),
             #[cfg(feature = "hooks")]
             comparison: None,
@@ -160,6 +163,7 @@ impl StackWalker {
         if !self.lifetime.covers(ticks) {
             self.lifetime.observe(&vm.memory);
         }
+        self.records = self.previous.is_due(slot);
         let mut restriction = self.restriction(vm, ticks);
         self.walk_with(vm, snapshot, &mut walk, restriction);
         if restriction.is_none() {
@@ -186,11 +190,15 @@ impl StackWalker {
 
     /// Keeps a walk for the thread's next one, and counts its frames.
     fn keep(&mut self, snapshot: &Snapshot<'_>, walk: &mut Walk) {
-        let Self { previous, recorder, libraries, counts, frames, .. } = self;
+        let Self { previous, recorder, records, libraries, counts, frames, .. } = self;
         let reused = walk.reused.map_or(0, |reused| reused.frames);
         counts.frames += walk.frames.len() as u64;
         counts.reused += reused as u64;
         if walk.is_restricted {
+            return;
+        }
+        previous.note_shared(walk.slot, walk.frames.len(), reused);
+        if !*records {
             return;
         }
         let newest = frames.get(walk.frames.start..walk.frames.end - reused).unwrap_or_default();
@@ -221,7 +229,7 @@ impl StackWalker {
         restriction: Option<u32>,
     ) {
         let sampled = self.generation_at(walk.ticks);
-        let Self { scopes, libraries, frames, previous, recorder, lifetime, limits, .. } = self;
+        let Self { scopes, libraries, frames, previous, recorder, records, lifetime, limits, .. } = self;
         scopes.restrict_to_code_before(restriction);
         scopes.restrict_in_stub_places(sampled);
         let mut loads = 0;
@@ -249,10 +257,14 @@ impl StackWalker {
                         walk.reused = Some(reused);
                         break stop;
                     }
-                    recorder.at(position, newer);
+                    if *records {
+                        recorder.at(position, newer);
+                    }
                 }
                 let Some(frame) = steps.next() else { break steps.stop() };
-                recorder.code(steps.code());
+                if *records {
+                    recorder.code(steps.code());
+                }
                 frames.push(frame);
             };
             loads += 1;

@@ -28,6 +28,11 @@ impl Lines {
         Self { words, start: start / size_of::<u64>(), count }
     }
 
+    /// True if there are no lines.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// The position of the first word of the line for a hash; `None` if there are no lines.
     pub(crate) fn position(&self, hash: u64) -> Option<usize> {
         let line = ((hash >> 32) as usize).checked_rem(self.count)?;

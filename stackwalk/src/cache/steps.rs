@@ -42,6 +42,10 @@ impl Steps {
         Self(Lines::new(lines))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn position(&self, pc: u64, callee: u64) -> Option<usize> {
         self.0.position(hash(pc ^ callee.rotate_left(24)))
     }

@@ -18,10 +18,11 @@ use proto::v1::{Dictionary, FrameKind, Thread};
 use rustc_hash::FxHasher;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use nodes::{Nodes, hash_below};
+use nodes::Nodes;
 use pending::{FrameEntry, Pending};
 
 pub use nodes::Node;
+pub(super) use nodes::hash_below;
 pub use pending::append;
 
 /// Most sent entries of a kind; beyond, all are forgotten and sent again.
@@ -236,9 +237,13 @@ impl Dictionaries {
     /// Returns the id of a stack with these frames, leaf first, and this stop reason; frames 0 are left out.
     pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
         let root = self.root(stop);
-        let frames = frames.iter().rev().filter(|frame| **frame != 0);
-        let node = frames.fold(root, |caller, &frame| self.child(caller, frame));
+        let node = self.leaf(root, frames.iter().rev().copied());
         self.sampled(node)
+    }
+
+    /// Returns the node of the last frame of a path, the first called by the frame of node `caller`; frames 0 are left out.
+    pub fn leaf(&mut self, caller: Node, frames: impl Iterator<Item = u64>) -> Node {
+        frames.filter(|frame| *frame != 0).fold(caller, |caller, frame| self.child(caller, frame))
     }
 
     /// Returns the id of the stack with this node, which a sample refers to; its id by content is sent if it was not.
@@ -273,22 +278,13 @@ impl Dictionaries {
 
     /// Appends the node of each frame of a path to `path`, the first called by the frame of node `caller`; frames 0 repeat
     /// the node before.
-    pub fn path(&mut self, caller: Node, frames: impl Iterator<Item = u64> + Clone, path: &mut Vec<Node>) {
-        let frames = frames.map(narrow);
-        let begin = path.len();
-        let hash = |frame| if frame == 0 { 0 } else { self.frame_hashes.of(frame) };
-        self.nodes.begin_path(caller, frames.clone().map(hash), path);
-        let mut caller = caller;
-        for (place, frame) in path.iter_mut().skip(begin).zip(frames) {
+    pub fn path(&mut self, mut caller: Node, frames: impl Iterator<Item = u64>, path: &mut Vec<Node>) {
+        path.extend(frames.map(|frame| {
             if frame != 0 {
-                let (node, is_new) = self.nodes.with_hash(place.hash());
-                if is_new {
-                    self.pending.node(node.id, caller.id, frame);
-                }
-                caller = node;
+                caller = self.child(caller, frame);
             }
-            *place = caller;
-        }
+            caller
+        }));
     }
 
     /// Returns a number that changes when the sent entries are forgotten.

@@ -3,20 +3,24 @@
 //! The hash of a node is made of the contents of its frames, so it is the same in every session; it identifies the stack for
 //! others as well.
 //!
-//! Problem: each new frame of each stack is looked up here, among up to a hundred thousand nodes in random order, so the
-//! time goes into waiting for memory.
-//! Approach: a node is found by a hash of all frames down from its root, which is computed without looking at memory, so
-//! that the processor loads the places of a whole stack at once. A place is one line of the processor's cache with five
-//! nodes, which overflows into its neighbour. The table doubles with its use up to [`MAX_LINES`]; from then on the oldest
-//! node of a full line is forgotten.
+//! Problem: each frame of each stack is looked up here, among up to a hundred thousand nodes in random order, so the time goes
+//! into waiting for memory.
+//! Approach: the frames of a new stack get consecutive ids, so most nodes are their caller's next one: [`Nodes::hashes`] has
+//! the hashes of the newest nodes by id, and the frames of a stack are compared there one after the other. Only a node with
+//! another id than its caller's next is found by a table: its places are lines of the processor's cache with five nodes,
+//! which overflow into their neighbours. Both grow with their use, the table up to [`MAX_LINES`]; from then on the oldest node
+//! of a full line is forgotten, and of the hashes all but the newest [`MAX_HASHES`].
 //! Invariants: an id is given to one node only, unless two of all paths have the same hash of 64 bits; a node that was
 //! forgotten gets a new id, and readers merge equal stacks.
 
-/// Lines at the start, and at most: 16 KiB and 2 MiB; programs in their steady state need fewer than 100,000 nodes.
+/// Lines at the start, and at most: 16 KiB and 1 MiB.
 const LINES: usize = 1 << 8;
-const MAX_LINES: usize = 1 << 15;
+const MAX_LINES: usize = 1 << 14;
 /// Nodes in a line.
 const WAYS: usize = 5;
+/// Hashes by id at the start, and at most: 32 KiB and 1 MiB; programs in their steady state need fewer than 100,000 nodes.
+const HASHES: usize = 1 << 12;
+const MAX_HASHES: usize = 1 << 17;
 
 /// A node of the forest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +42,12 @@ struct Line {
 #[derive(Debug)]
 pub(super) struct Nodes {
     lines: Vec<Line>,
+    /// Number of nodes in the lines.
     known: usize,
+    /// The hash of each of the newest nodes, at the place of its id modulo the length, a power of two.
+    hashes: Vec<u64>,
+    /// The first id, and the last.
+    first: u32,
     used: u32,
 }
 
@@ -55,7 +64,13 @@ impl Node {
 impl Nodes {
     /// No nodes; the first gets the id `first`.
     pub(super) fn from(first: u32) -> Self {
-        Self { lines: vec![Line::default(); LINES], known: 0, used: first - 1 }
+        Self {
+            lines: vec![Line::default(); LINES],
+            known: 0,
+            hashes: vec![0; HASHES],
+            first,
+            used: first - 1,
+        }
     }
 
     /// Forgets all nodes; their ids are not reused.
@@ -63,42 +78,55 @@ impl Nodes {
         *self = Self::from(self.used + 1);
     }
 
-    /// Appends nodes without ids for the frames of a path below `caller`, by their hashes; 0 repeats the node before.
-    ///
-    /// The loads of their lines do not depend on each other, so the processor makes many at once. Lookups that follow
-    /// would wait for each line in turn, because what is found decides on the next instructions.
-    pub(super) fn begin_path(&self, caller: Node, frames: impl Iterator<Item = u64>, path: &mut Vec<Node>) {
-        let mut hash = caller.hash;
-        let mut loaded = 0;
-        path.extend(frames.map(|frame| {
-            if frame != 0 {
-                hash = hash_below(hash, frame);
-                let line = self.lines.get(place(hash, self.lines.len()));
-                loaded ^= line.map_or(0, |line| line.hashes[0]);
-            }
-            Node { id: 0, hash }
-        }));
-        std::hint::black_box(loaded);
-    }
-
     /// Returns the node of a frame with this hash below its caller, and whether it is new.
     pub(super) fn child(&mut self, caller: Node, frame: u64) -> (Node, bool) {
-        self.with_hash(hash_below(caller.hash, frame))
-    }
-
-    /// Returns the node with this hash, and whether it is new.
-    pub(super) fn with_hash(&mut self, hash: u64) -> (Node, bool) {
-        if let Some(id) = self.find(hash) {
+        let hash = hash_below(caller.hash, frame);
+        let next = caller.id + 1;
+        if self.hash_of(next) == Some(hash) {
+            return (Node { id: next, hash }, false);
+        }
+        // What was called by a new node is new.
+        let is_next = next == self.used + 1 && caller.id >= self.first;
+        if !is_next && let Some(id) = self.find(hash) {
             return (Node { id, hash }, false);
         }
-        self.used += 1;
-        let node = Node { id: self.used, hash };
-        self.put(node);
-        // Fuller, pairs of lines overflow.
-        if self.known > self.lines.len() * WAYS * 2 / 5 && self.lines.len() < MAX_LINES {
-            self.grow();
+        let node = self.append(hash);
+        if !is_next {
+            self.put(node);
+            // Fuller, pairs of lines overflow.
+            if self.known > self.lines.len() * WAYS * 3 / 10 && self.lines.len() < MAX_LINES {
+                self.grow();
+            }
         }
         (node, true)
+    }
+
+    /// The hash of the node with this id, if it is one of the newest.
+    fn hash_of(&self, id: u32) -> Option<u64> {
+        let is_known = id >= self.first && id <= self.used && ((self.used - id) as usize) < self.hashes.len();
+        self.hashes.get(id as usize & (self.hashes.len() - 1)).copied().filter(|_| is_known)
+    }
+
+    /// Makes a node with the next id.
+    fn append(&mut self, hash: u64) -> Node {
+        let size = self.hashes.len();
+        if (self.used + 1 - self.first) as usize >= size && size < MAX_HASHES {
+            let mut hashes = vec![0; 2 * size];
+            for id in self.first..=self.used {
+                if let (Some(place), Some(hash)) =
+                    (hashes.get_mut(id as usize & (2 * size - 1)), self.hash_of(id))
+                {
+                    *place = hash;
+                }
+            }
+            self.hashes = hashes;
+        }
+        self.used += 1;
+        let place = self.used as usize & (self.hashes.len() - 1);
+        if let Some(place) = self.hashes.get_mut(place) {
+            *place = hash;
+        }
+        Node { id: self.used, hash }
     }
 
     fn find(&self, hash: u64) -> Option<u32> {
@@ -156,7 +184,7 @@ fn place(hash: u64, lines: usize) -> usize {
 }
 
 /// Returns the hash of a frame with the hash `frame` below a caller with the hash `caller`; never 0.
-pub(super) fn hash_below(caller: u64, frame: u64) -> u64 {
+pub(in crate::name) fn hash_below(caller: u64, frame: u64) -> u64 {
     // Digits of pi; an odd factor, so that the low half of the product keeps every difference.
     const START: u64 = 0x243f_6a88_85a3_08d3;
     const FACTOR: u64 = 0x1319_8a2e_0370_7345;
@@ -197,25 +225,92 @@ mod tests {
         assert!(recent as u64 > all / 4 * 99 / 100, "{recent} of {} recent nodes are known", all / 4);
     }
 
+    /// Paths that are no chains: each node but the first two has an elder sibling.
+    fn branches(count: u64) -> impl Iterator<Item = [u64; 3]> {
+        (0..count).map(|branch| [branch % 7, branch % 97, branch])
+    }
+
+    fn leaf(nodes: &mut Nodes, root: Node, frames: &[u64]) -> (Node, bool) {
+        frames.iter().fold((root, false), |(node, _), &frame| nodes.child(node, frame))
+    }
+
     #[test]
     fn hardly_any_node_is_forgotten_before_the_table_is_full() {
         let mut nodes = Nodes::from(1);
-        let mut node = nodes.child(Node::NONE, 1).0;
-        let count = 40_000_u64;
-        let path: Vec<Node> = (0..count)
-            .map(|frame| {
-                node = nodes.child(node, frame % 97).0;
-                node
+        let root = nodes.child(Node::NONE, 1).0;
+        let count = 30_000;
+        let leaves: Vec<Node> = branches(count).map(|path| leaf(&mut nodes, root, &path).0).collect();
+        let known = branches(count).zip(leaves).filter(|(path, expected)| {
+            let (found, is_new) = leaf(&mut nodes, root, path);
+            !is_new && found == *expected
+        });
+        let known = known.count() as u64;
+        assert!(known > count * 995 / 1000, "{known} of {count}");
+    }
+
+    #[test]
+    fn a_chain_of_nodes_takes_one_place_of_the_table() {
+        let mut nodes = Nodes::from(1);
+        let root = nodes.child(Node::NONE, 1).0;
+        let count = 2 * HASHES as u64;
+        let ids: Vec<u32> = (0..3)
+            .flat_map(|branch| {
+                let mut node = nodes.child(root, branch).0;
+                (0..count)
+                    .map(|frame| {
+                        node = nodes.child(node, frame % 97).0;
+                        node.id
+                    })
+                    .collect::<Vec<_>>()
             })
             .collect();
-        let mut node = nodes.child(Node::NONE, 1).0;
-        let known = (0..count)
-            .filter(|&frame| {
-                let (next, is_new) = nodes.child(node, frame % 97);
+        assert_eq!(nodes.known, 3, "the root and the branches that are not its next node");
+        assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), ids.len());
+        let again = (0..3).flat_map(|branch| {
+            let mut node = nodes.child(root, branch).0;
+            (0..count)
+                .map(|frame| {
+                    let (next, is_new) = nodes.child(node, frame % 97);
+                    assert!(!is_new);
+                    node = next;
+                    node.id
+                })
+                .collect::<Vec<_>>()
+        });
+        assert!(again.eq(ids));
+    }
+
+    #[test]
+    fn what_was_forgotten_gets_a_new_id() {
+        let mut nodes = Nodes::from(1);
+        let root = nodes.child(Node::NONE, 1).0;
+        let old = leaf(&mut nodes, root, &[5, 6]).0;
+        // A chain that displaces all hashes, but nothing in the table.
+        leaf(&mut nodes, root, &vec![8; MAX_HASHES]);
+        let (new, is_new) = leaf(&mut nodes, root, &[5, 6]);
+        assert!(is_new && new.id > old.id);
+        assert_eq!(leaf(&mut nodes, root, &[5, 6]), (new, false));
+        let last = nodes.used;
+        nodes.forget();
+        assert_eq!(nodes.child(Node::NONE, 1), (Node { id: last + 1, hash: root.hash }, true));
+    }
+
+    #[test]
+    fn nodes_are_those_of_a_map() {
+        let mut nodes = Nodes::from(3);
+        let mut model = std::collections::HashMap::new();
+        let mut random = 1_u64;
+        for _ in 0..2_000 {
+            let (mut node, mut path) = (Node::NONE, Vec::new());
+            for _ in 0..12 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                path.push(random >> 62);
+                let (next, is_new) = nodes.child(node, random >> 62);
+                assert_eq!(is_new, !model.contains_key(&path));
+                assert_eq!(*model.entry(path.clone()).or_insert(next), next);
                 node = next;
-                !is_new && path.get(frame as usize) == Some(&next)
-            })
-            .count();
-        assert!(known as u64 > count * 995 / 1000, "{known} of {count}");
+            }
+        }
+        assert_eq!(model.len(), (nodes.used - 2) as usize);
     }
 }
