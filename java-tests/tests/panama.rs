@@ -101,3 +101,40 @@ on_jdks! { concurrent 21;
         assert_whole(&record(jdk, &["-Xint"]));
     }
 }
+
+on_jdks! { concurrent 21, 25;
+    /// Samples of calls through stubs are walked after methods were compiled into their places: what has been replaced is
+    /// left out.
+    fn code_compiled_in_the_place_of_freed_stubs(jdk) {
+        let mut workload = Workload::new("StubReuse").argument(3).argument(native_library("panama").display());
+        // Nothing but the stubs is freed.
+        for option in ["--enable-native-access=ALL-UNNAMED", "-XX:-SegmentedCodeCache", "-XX:+UseSerialGC", "-Xms512m"] {
+            workload = workload.jvm_option(option);
+        }
+        // Late walks.
+        for option in ["--interval=1ms", "--agent-option=debug=drain:300ms", "--agent-option=debug=queue:2048/fixed"] {
+            workload = workload.record_option(option);
+        }
+        let run = workload.record(jdk);
+        run.assert_exit_code(0);
+        let stacks = run.stacks();
+        let is_compiled = |stack: &Stack| stack.frames.iter().any(|frame| frame.starts_with("Reusing"));
+        let through_stub = stacks.below("StubReuse.callback");
+        assert_eq!(through_stub.ns_where(is_compiled), 0, "{:?}", through_stub.all);
+        let is_replaced = |stack: &Stack| stack.stop.as_deref() == Some("code_replaced");
+        assert!(through_stub.ns_where(is_replaced) > 0, "no walk met a method in the place of its stub");
+        let is_right = |stack: &Stack| {
+            let chain =
+                ["StubReuse.main", "StubReuse.callThroughStubs", "panama_call", "call_back", "StubReuse.callback"];
+            let places = chain.map(|name| stack.frames.iter().position(|frame| frame == name));
+            places.iter().all(Option::is_some) && places.is_sorted()
+        };
+        let whole = |stack: &Stack| stack.stop.is_none();
+        assert_eq!(through_stub.ns_where(|stack| whole(stack) && !is_right(stack)), 0, "{:?}", through_stub.all);
+        let wrong = |stack: &Stack| {
+            whole(stack) && is_compiled(stack)
+                && (!stack.has("StubReuse.compileMethods") || stack.has("StubReuse.callThroughStubs"))
+        };
+        assert_eq!(stacks.ns_where(wrong), 0);
+    }
+}

@@ -1,15 +1,12 @@
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
-import java.lang.reflect.Array;
 import java.nio.file.Path;
 import java.util.Random;
 
 /**
  * Calls C through the foreign function API (JDK 21 and later), which calls back: Java, C, Java, C and Java are on one
  * stack. A thread that C has started calls back as well.
- *
- * <p>The API is used by reflection, because the workloads are compiled for JDK 11.
  *
  * <p>Arguments: seconds of CPU time; path of libpanama.so.
  */
@@ -28,56 +25,15 @@ public final class Panama {
 
         static {
             try {
-                Api api = new Api(Path.of(library));
+                ForeignApi api = new ForeignApi(Path.of(library));
                 MethodType type = MethodType.methodType(long.class, long.class);
                 CALL = api.downcall("panama_call", 2);
                 SPIN = api.downcall("panama_spin", 1);
                 ON_THREAD = api.downcall("panama_on_thread", 2);
-                CALLBACK = api.upcall(MethodHandles.lookup().findStatic(Panama.class, "callback", type), 1);
+                CALLBACK = api.upcall(MethodHandles.lookup().findStatic(Panama.class, "callback", type), 1, api.global);
             } catch (ReflectiveOperationException e) {
                 throw new AssertionError(e);
             }
-        }
-    }
-
-    /** The foreign function API, for functions of numbers of 64 bits, as pointers are. */
-    private static final class Api {
-        private final Class<?> linkers = Class.forName("java.lang.foreign.Linker");
-        private final Class<?> lookups = Class.forName("java.lang.foreign.SymbolLookup");
-        private final Class<?> arenas = Class.forName("java.lang.foreign.Arena");
-        private final Class<?> segments = Class.forName("java.lang.foreign.MemorySegment");
-        private final Class<?> descriptors = Class.forName("java.lang.foreign.FunctionDescriptor");
-        private final Class<?> layouts = Class.forName("java.lang.foreign.MemoryLayout");
-        private final Class<?> options = Class.forName("[Ljava.lang.foreign.Linker$Option;");
-        private final Object none = Array.newInstance(options.getComponentType(), 0);
-        private final Object linker = linkers.getMethod("nativeLinker").invoke(null);
-        private final Object arena = arenas.getMethod("global").invoke(null);
-        private final Object library;
-
-        Api(Path path) throws ReflectiveOperationException {
-            library = lookups.getMethod("libraryLookup", Path.class, arenas).invoke(null, path, arena);
-        }
-
-        private Object descriptor(int arguments) throws ReflectiveOperationException {
-            Object number = Class.forName("java.lang.foreign.ValueLayout").getField("JAVA_LONG").get(null);
-            Object all = Array.newInstance(layouts, arguments);
-            for (int i = 0; i < arguments; i++) {
-                Array.set(all, i, number);
-            }
-            return descriptors.getMethod("of", layouts, all.getClass()).invoke(null, number, all);
-        }
-
-        MethodHandle downcall(String name, int arguments) throws ReflectiveOperationException {
-            Object found = lookups.getMethod("find", String.class).invoke(library, name);
-            Object function = ((java.util.Optional<?>) found).orElseThrow();
-            return (MethodHandle) linkers.getMethod("downcallHandle", segments, descriptors, options)
-                .invoke(linker, function, descriptor(arguments), none);
-        }
-
-        long upcall(MethodHandle target, int arguments) throws ReflectiveOperationException {
-            Object stub = linkers.getMethod("upcallStub", MethodHandle.class, descriptors, arenas, options)
-                .invoke(linker, target, descriptor(arguments), arena, none);
-            return (long) segments.getMethod("address").invoke(stub);
         }
     }
 
