@@ -4,13 +4,14 @@
 //! warming up shows tens of thousands of pcs in thousands of nmethods.
 //! Approach: three memories, each appended to as code is met, each giving up what was not used for longest. [`codes`] holds
 //! what all pcs of a compilation share. `copies` holds the debug information of compilations whose blocks lie outside the
-//! code cache, read whole when the first pc is met. `pcs` holds decoded pcs: 16 bytes and 8 for each method inlined there.
+//! code cache, read whole when the first pc is met. `pcs` holds decoded pcs: 24 bytes and 8 for each method inlined there.
 //! A lookup reads a line of the index, a line of `pcs`, one of `codes`, and the identity in the code cache.
 //! Invariants: a hit is used only if the code at that address has the same method and compile id, read from the code cache
 //! itself; bytecode entries are checked against the bytecode pointer (see `hotspot::interpreter`). Nothing is allocated
 //! after [`ScopeCache::new`], and memory is not touched before it is used. Positions of scopes are valid until the next pc
 //! is inserted.
 
+mod callers;
 mod codes;
 mod compiled_pc;
 mod index;
@@ -37,10 +38,10 @@ pub(crate) use compiled_pc::{CompiledKind, CompiledPc};
 use index::{Index, hash};
 use lines::{LINE, Lines};
 use ring::{Cell, Reclaimed, Ring};
-use steps::{SCOPES, Steps};
+use steps::Steps;
 use ways::Ways;
 
-/// Memory for decoded pcs: 1 MiB, 26,000 pcs with three methods each.
+/// Memory for decoded pcs: 1 MiB, 22,000 pcs with three methods each.
 const PC_CELLS: usize = 1 << 17;
 /// Slots of their index: three times as many as such pcs.
 const PC_SLOTS: usize = 1 << 16;
@@ -56,6 +57,8 @@ const LIVE_BYTECODES: usize = 16_384;
 const BYTECODE_WAYS: usize = LINE / 2;
 /// Steps that are kept for live stacks, of which a line each: 512 KiB.
 const LIVE_STEPS: usize = 8192;
+/// Cells of a decoded pc in front of its scopes: the ring's, and two of the payload.
+const BEFORE_SCOPES: u32 = 3;
 /// Positions of scopes that lie in the table of steps have this bit.
 const IN_STEPS: u32 = 1 << 31;
 
@@ -84,7 +87,8 @@ pub struct CacheStats {
 #[derive(Debug)]
 pub struct ScopeCache {
     codes: Codes,
-    /// Decoded pcs. Owner: the serial of their code. Payload: the key, then the scopes.
+    /// Decoded pcs. Owner: the serial of their code. Payload: the key, the method that was called there last and
+    /// compared with the call (`walker::called`), 0 for none, then the scopes.
     pcs: Ring,
     index: Index,
     /// Copied debug information. Owner: the number of its code. Payload: sizes of pcs and scopes, pcs, scopes, metadata.
@@ -256,6 +260,15 @@ impl ScopeCache {
             self.stats.pc_misses += 1;
             return None;
         };
+        self.entry_if_current(key, at, current)
+    }
+
+    fn entry_if_current(
+        &mut self,
+        key: u64,
+        at: u32,
+        current: impl FnOnce(u64) -> Option<Identity>,
+    ) -> Option<CompiledPc> {
         let number = (self.key_at(at) >> CODE_SHIFT) as u32;
         let code = self.codes.get(number).filter(|code| code.serial == self.pcs.owner(at)).copied();
         let Some(code) = code.filter(|code| current(code.blob) == Some(code.identity)) else {
@@ -271,8 +284,8 @@ impl ScopeCache {
 
     fn entry(&self, code: &Code, at: u32) -> CompiledPc {
         let Code { blob, identity, frame_bytes, level, kind, .. } = *code;
-        let count = self.pcs.payload(at).len().saturating_sub(1) as u16;
-        let first = at.wrapping_add(2);
+        let count = self.pcs.payload(at).len().saturating_sub(2) as u16;
+        let first = at.wrapping_add(BEFORE_SCOPES);
         let is_moved = self.pcs.word(first).is_some_and(|scope| scope & PACKED_MARK != 0);
         CompiledPc { blob, identity, frame_bytes, level, kind, first, count, is_moved }
     }
@@ -290,7 +303,7 @@ impl ScopeCache {
         if let Some(at) = self.position(key) {
             self.forget(key, at);
         }
-        while let Some(reclaimed) = self.pcs.make_room(scopes.len() + 2) {
+        while let Some(reclaimed) = self.pcs.make_room(scopes.len() + BEFORE_SCOPES as usize) {
             match reclaimed {
                 Reclaimed::Moved { from, to } => {
                     self.index.replace(hash(without_code(self.key_at(to))), from, to);
@@ -301,8 +314,8 @@ impl ScopeCache {
                 }
             }
         }
-        let at = self.pcs.append(code.serial, scopes.len() + 1)?;
-        let words = core::iter::once(key | u64::from(number) << CODE_SHIFT).chain(scopes.iter().copied());
+        let at = self.pcs.append(code.serial, scopes.len() + 2)?;
+        let words = [key | u64::from(number) << CODE_SHIFT, 0].into_iter().chain(scopes.iter().copied());
         for (cell, word) in self.pcs.payload_mut(at).iter_mut().zip(words) {
             *cell = word.to_ne_bytes();
         }
@@ -331,45 +344,6 @@ impl ScopeCache {
             None => self.pcs.word(position),
         };
         word.map(Scope::unpack)
-    }
-
-    /// The code at the return address `pc` if a walk has stepped there from `callee`; `current` reads the identity of the code
-    /// now at a blob.
-    pub(crate) fn find_step(
-        &mut self,
-        pc: u64,
-        callee: u64,
-        current: impl FnOnce(u64) -> Option<Identity>,
-    ) -> Option<CompiledPc> {
-        let steps::Step { code, scopes } = self.steps.find(pc, callee)?;
-        if current(code.blob) != Some(code.identity) || self.codes.is_restricted() {
-            return None;
-        }
-        if let Some(scopes) = scopes {
-            self.stats.pc_hits += 1;
-            return Some(CompiledPc { first: u32::try_from(scopes).ok()? | IN_STEPS, ..code });
-        }
-        // The memory of pcs may have been given to others, in their order: no scope is lost before the key.
-        let at = code.first.checked_sub(2)?;
-        if without_code(self.key_at(at)) != key(pc, PcMatch::Exact)? {
-            return None;
-        }
-        self.stats.pc_hits += 1;
-        self.pcs.touch(at);
-        Some(code)
-    }
-
-    /// Notes a step from `callee` to the return address `pc` in `code`, which is in this cache.
-    pub(crate) fn insert_step(&mut self, pc: u64, callee: u64, code: &CompiledPc) {
-        if self.steps.is_empty() {
-            return;
-        }
-        let mut scopes = [0; SCOPES];
-        let positions = code.first..code.first.saturating_add(u32::from(code.count));
-        for (scope, position) in scopes.iter_mut().zip(positions) {
-            *scope = self.pcs.word(position).unwrap_or(0);
-        }
-        self.steps.insert(pc, callee, code, scopes);
     }
 
     /// True if a compilation's debug information marks ranges; `None` until that is looked up.

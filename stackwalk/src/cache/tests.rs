@@ -60,6 +60,28 @@ fn insert_if_missing(cache: &mut ScopeCache, pc: u64, number: u32) {
 }
 
 #[test]
+fn the_compared_callee_stays_with_its_pc() {
+    let mut cache = ScopeCache::new();
+    let number = add(&mut cache, 64, IDENTITY);
+    let current = |_| Some(IDENTITY);
+    let kept = 0x6000_0000;
+    assert_eq!(cache.find_caller(kept, current), None);
+    let inserted = insert(&mut cache, kept, number);
+    assert_eq!(cache.callee(&inserted), 0, "none was compared");
+    cache.set_callee(&inserted, 48);
+    // Kept for its use while others take its place.
+    for round in 0..2 * PC_CELLS as u64 / 6 {
+        insert(&mut cache, 0x7000_0000 + round * 13, number);
+        let found = cache.find_caller(kept, current).expect("it is used often");
+        assert_eq!((cache.callee(&found), find(&mut cache, kept)), (48, Some(found)));
+    }
+    assert_eq!(cache.stats().pc_misses, 0, "an unknown caller is no miss");
+    assert_eq!(cache.find_caller(kept, |_| None), None, "replaced");
+    let inserted = insert(&mut cache, kept, number);
+    assert_eq!(cache.callee(&inserted), 0);
+}
+
+#[test]
 fn replaced_code_is_forgotten() {
     let mut cache = ScopeCache::new();
     let number = add(&mut cache, 64, IDENTITY);

@@ -36,28 +36,52 @@ impl<M: Memory> Walk<'_, M> {
         }
         let method = self.outermost_method(emit);
         let callee = method.map_or(0, |method| method.0);
-        let known = self.known_step(pc, callee);
-        if known.is_none() && method.is_some_and(|method| self.calls_another(pc, method)) {
+        let known = self.known_caller(pc, callee);
+        let is_compared = known.is_some_and(|known| {
+            self.cache.keeps_steps() || callee != 0 && self.cache.callee(&known) == callee
+        });
+        if !is_compared && method.is_some_and(|method| self.calls_another(pc, method)) {
             return Err(Stop::BadFrame(pc));
+        }
+        if let Some(known) = known.filter(|_| !is_compared) {
+            self.note_callee(&known, callee);
         }
         self.call = Call { pc, callee, known };
         Ok(caller)
     }
 
-    /// The code at the return address `pc`, if a walk has stepped there from `callee` before and it is still the same code.
-    fn known_step(&mut self, pc: u64, callee: u64) -> Option<CompiledPc> {
+    /// The code at the return address `pc`, if it is remembered and still the same: where steps are kept, if a walk has stepped
+    /// there from `callee` before.
+    fn known_caller(&mut self, pc: u64, callee: u64) -> Option<CompiledPc> {
         let (layout, memory, before) = (&self.hotspot.layout.nmethod, self.memory, self.code);
-        self.cache.find_step(pc, callee, |blob| match before {
+        let current = |blob| match before {
             // A method that calls itself; its identity was read just before.
             Some(code) if code.blob == blob => Some(code.identity),
             _ => Identity::read(layout, memory, blob).ok(),
-        })
+        };
+        if self.cache.keeps_steps() {
+            self.cache.find_step(pc, callee, current)
+        } else {
+            self.cache.find_caller(pc, current)
+        }
+    }
+
+    /// Notes that the call before the return address of `code` does not contradict `callee`.
+    fn note_callee(&mut self, code: &CompiledPc, callee: u64) {
+        if callee != 0 {
+            self.cache.set_callee(code, callee);
+        }
     }
 
     /// Notes the step to the frame at `cursor`, which is in the code of `entry`, for later walks.
     pub(super) fn note_step(&mut self, cursor: Cursor, entry: &CompiledPc) {
-        if cursor.doing == Doing::CallingJava && cursor.pc == self.call.pc {
+        if cursor.doing != Doing::CallingJava || cursor.pc != self.call.pc {
+            return;
+        }
+        if self.cache.keeps_steps() {
             self.cache.insert_step(cursor.pc, self.call.callee, entry);
+        } else {
+            self.note_callee(entry, self.call.callee);
         }
     }
 
