@@ -31,9 +31,9 @@ on_every_jdk! { concurrent;
             let bytes = std::fs::metadata(&run.recording).expect("a recording").len();
             (bytes, run.summary().samples)
         };
-        let (shorter, longer) = (run(1.0), run(3.0));
+        let (shorter, longer) = (run(1.0), run(8.0));
         let (bytes, samples) = (longer.0.saturating_sub(shorter.0), longer.1.saturating_sub(shorter.1));
-        assert!(samples >= 300, "{shorter:?} {longer:?}");
+        assert!(samples >= 1_500, "{shorter:?} {longer:?}");
         assert!(bytes <= 20 * samples, "{bytes} bytes of {samples} samples: {shorter:?} {longer:?}");
     }
 }

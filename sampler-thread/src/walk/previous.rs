@@ -24,10 +24,12 @@ use crate::walk::vm::Vm;
 const MAX_BYTES: usize = 2 << 20;
 /// Most bytes of one stack copy that is kept: beyond, a single deep recursion would displace all other threads.
 const MAX_COPY: usize = 256 << 10;
-/// Walks in a row that share less than a quarter of their frames, after which only some are kept.
+/// Walks in a row that share less than a sixteenth of their frames, after which only some are kept.
 const MAX_UNLIKE: u8 = 8;
 /// Of these, one of so many.
 const UNLIKE_KEPT: u8 = 8;
+/// Bytes of a stack from which on keeping it costs more than some microseconds.
+const LONG: usize = 4 << 10;
 /// Bytes that are compared at once before the first difference is searched word by word.
 const BLOCK: usize = 512;
 
@@ -198,12 +200,11 @@ impl PreviousWalks {
         })
     }
 
-    /// Returns whether the next walk of a slot is to be recorded and kept. Where hardly two stacks are alike, keeping costs more
-    /// than the few common frames.
-    pub(super) fn is_due(&mut self, slot: u32) -> bool {
-        let Some(kept) = self.kept.get_mut(&slot).filter(|kept| kept.unlike == MAX_UNLIKE) else {
-            return true;
-        };
+    /// Returns whether the next walk of a slot is to be recorded and kept, that of a stack of this size. Where hardly two long
+    /// stacks are alike, keeping costs more than the few common frames.
+    pub(super) fn is_due(&mut self, slot: u32, stack_bytes: usize) -> bool {
+        let is_unlike = |kept: &&mut Kept| kept.unlike == MAX_UNLIKE && stack_bytes >= LONG;
+        let Some(kept) = self.kept.get_mut(&slot).filter(is_unlike) else { return true };
         kept.left_out = (kept.left_out + 1) % UNLIKE_KEPT;
         kept.left_out == 0
     }
@@ -211,7 +212,7 @@ impl PreviousWalks {
     /// Notes how many frames of a walk were those of the kept one.
     pub(super) fn note_shared(&mut self, slot: u32, frames: usize, reused: usize) {
         let Some(kept) = self.kept.get_mut(&slot) else { return };
-        kept.unlike = if reused < frames.div_ceil(4) { MAX_UNLIKE.min(kept.unlike + 1) } else { 0 };
+        kept.unlike = if reused < frames.div_ceil(16) { MAX_UNLIKE.min(kept.unlike + 1) } else { 0 };
     }
 
     /// Keeps a walk, `newest` of whose frames were walked and the rest taken over; returns its number, 0 if it is not kept.

@@ -163,7 +163,7 @@ impl StackWalker {
         if !self.lifetime.covers(ticks) {
             self.lifetime.observe(&vm.memory);
         }
-        self.records = self.previous.is_due(slot);
+        self.records = self.previous.is_due(slot, snapshot.stack.len());
         let mut restriction = self.restriction(vm, ticks);
         self.walk_with(vm, snapshot, &mut walk, restriction);
         if restriction.is_none() {
