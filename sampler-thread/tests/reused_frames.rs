@@ -171,14 +171,18 @@ fn code_in_the_place_of_a_freed_stub_is_not_shown_by_older_samples() {
 #[test]
 fn hardly_any_walk_is_kept_where_stacks_are_not_alike() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stackwalk/tests/fixtures");
-    let fixture = Fixture::load(&folder.join("jdk25-x86_64").join("frozen-compiled.bin"));
-    let process = Process { fixture, last_number: Cell::default(), changed_number: Cell::default() };
+    let load = || Fixture::load(&folder.join("jdk25-x86_64").join("frozen-compiled.bin"));
+    let process = Process { fixture: load(), last_number: Cell::default(), changed_number: Cell::default() };
     let mut scene = Scene::new(&process);
-    let one = &process.fixture.threads.iter().find(|thread| {
+    let reusable = process.fixture.threads.iter().position(|thread| {
         let mut scene = Scene::new(&process);
-        thread.stack.len() >= 4 << 10 && [0, 1].map(|_| scene.walk(thread, &thread.stack).2)[1] > 10
+        [0, 1].map(|_| scene.walk(thread, &thread.stack).2)[1] > 10
     });
-    let one = one.expect("a stack");
+    // Copied from an address far below sp on.
+    let mut one = load().threads.swap_remove(reusable.expect("a stack"));
+    one.capture.stack_low -= 8 << 10;
+    one.stack.splice(0..0, [0; 8 << 10]);
+    let one = &one;
     let (full, stop, _) = Scene::new(&process).walk(one, &one.stack);
     // Stacks of virtual threads have nothing in common, even if they are equal.
     let walks: Vec<Walk> = (1..=160)

@@ -29,7 +29,7 @@ const MAX_UNLIKE: u8 = 8;
 /// Of these, one of so many.
 const UNLIKE_KEPT: u8 = 8;
 /// Bytes of a stack from which on keeping it costs more than some microseconds.
-const LONG: usize = 4 << 10;
+const LONG: usize = 8 << 10;
 /// Bytes that are compared at once before the first difference is searched word by word.
 const BLOCK: usize = 512;
 
