@@ -1,7 +1,8 @@
-//! What is remembered of calls: the code that called, and which method it was compared with (`walker::called`).
+//! Look-ups of the compiled code at a return address, and of the method that its call was last compared with.
 //!
-//! Approach: live stacks have a table of [`steps`](super::steps). Elsewhere the method that was compared last is kept with the
-//! decoded return address, whose lines a walk reads in any case.
+//! Problem: `walker::called` compares each call with the method whose frame it led to, which reads code and headers.
+//! Approach: a cache for live stacks keeps a table of [`steps`](super::steps), one line for each pair of caller and callee. Other
+//! caches keep the last compared method in the entry of the decoded return address, which a walk reads anyway.
 
 use super::steps::{self, SCOPES};
 use super::{BEFORE_SCOPES, CompiledPc, IN_STEPS, ScopeCache, key, without_code};

@@ -85,7 +85,7 @@ impl Nodes {
         if self.hash_of(next) == Some(hash) {
             return (Node { id: next, hash }, false);
         }
-        // What was called by a new node is new.
+        // If the caller has the last id, no node was made below it since, so the search in the table is left out.
         let is_next = next == self.used + 1 && caller.id >= self.first;
         if !is_next && let Some(id) = self.find(hash) {
             return (Node { id, hash }, false);
