@@ -35,8 +35,7 @@
 //! | `DIRECT_CALL_BYTES` | length of a call between functions of one library |
 //! | `ASSEMBLER_ROUTINE_BYTES` | longest routine of libjvm without unwind table |
 //! | `static_call_stub_offset(around)` | distance from the start of a static call stub |
-//! | `is_near_jump_target(code, pc)` | code within `NEAR_JUMP_BEFORE` and `_AFTER` bytes jumps to a pc, or none reaches it otherwise |
-//! | `is_given_up(code, pc)` | an interrupt gives the instruction at a pc up while it waits; code as above |
+//! | `is_given_up(code, pc)` | an interrupt gives the instruction at a pc up while it waits; `None` if code within `NEAR_JUMP_BEFORE` and `_AFTER` bytes jumps there, or none reaches it otherwise |
 //! | `has_far_jump(code, start, pc)` | the same for code at any distance; a jump has `FAR_JUMP_BYTES` |
 //! | `leads_to(from, to, code)` | control can get from one instruction to another without returning; `None` if not known |
 //! | `far_jumps(code, start)` | the targets of the jumps in code |

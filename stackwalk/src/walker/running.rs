@@ -5,9 +5,7 @@
 //! where the header of an nmethod keeps entries as addresses, these lie in front of the code as well.
 //! Invariant: work is bounded, and code that cannot be read or is too far away counts as a jump.
 
-use crate::arch::{
-    FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_given_up, is_near_jump_target,
-};
+use crate::arch::{FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_given_up};
 use crate::hotspot::code_blob::CodeBlob;
 use crate::memory::{Memory, Unreadable};
 
@@ -49,10 +47,11 @@ fn search<M: Memory + ?Sized>(
     let near = buffer.get_mut(..usize::try_from(code.1 - code.0).map_err(|_| refused)?).ok_or(refused)?;
     memory.read(code.0, near)?;
     let place = usize::try_from(pc - code.0).map_err(|_| refused)?;
-    if is_near_jump_target(near, place) {
-        return Ok(Running::PerhapsJump);
-    }
-    let without_jump = if is_given_up(near, place) { Running::AtPc } else { Running::Before };
+    let without_jump = match is_given_up(near, place) {
+        None => return Ok(Running::PerhapsJump),
+        Some(true) => Running::AtPc,
+        Some(false) => Running::Before,
+    };
     let (code, is_all) = code_around(blob, pc, (FAR_REACH, FAR_REACH));
     if !is_all {
         return Ok(Running::PerhapsJump);

@@ -57,11 +57,6 @@ pub(crate) fn reserved_words(_before: &[u8]) -> u64 {
     0
 }
 
-/// True if the instruction at `pc` is one that interrupts give up while it waits.
-pub(crate) fn is_given_up(_code: &[u8], _pc: usize) -> bool {
-    false
-}
-
 /// Returns `None`: whether control can get from one instruction to another is not looked up on this CPU.
 pub(crate) fn leads_to(
     _from: u32,

@@ -12,13 +12,15 @@ pub(crate) const NEAR_JUMP_AFTER: u64 = 128;
 /// Length of a jump.
 pub(crate) const FAR_JUMP_BYTES: usize = INSTRUCTION_BYTES;
 
-/// True if an instruction in `code` jumps to the one at `pc`, or if the one before does not lead on to it.
-pub(crate) fn is_near_jump_target(code: &[u8], pc: usize) -> bool {
-    let Some(before) = code.get(..pc) else { return true };
+/// `None` if an instruction in `code` jumps to the one at `pc`, or if the one before does not lead on to it. No instruction is
+/// known to be given up at an interrupt.
+pub(crate) fn is_given_up(code: &[u8], pc: usize) -> Option<bool> {
+    let before = code.get(..pc)?;
     let leads_on = last(before).is_some_and(|last| matches!(flow(last), Flow::Next | Flow::Branch(_)));
     // An address that is a multiple of four makes the indices of instructions multiples of four as well.
     let start = code.get(pc % INSTRUCTION_BYTES..).unwrap_or_default();
-    !leads_on || has_far_jump(start, 0, (pc - pc % INSTRUCTION_BYTES) as u64)
+    let may_have_jumped = !leads_on || has_far_jump(start, 0, (pc - pc % INSTRUCTION_BYTES) as u64);
+    (!may_have_jumped).then_some(false)
 }
 
 /// True if `code`, which begins at `start`, has a jump to `target`.
@@ -49,9 +51,9 @@ mod tests {
                 .iter()
                 .flat_map(|instruction: &u32| instruction.to_le_bytes())
                 .collect();
-        let found: Vec<bool> = (1..7).map(|at| is_near_jump_target(&code, 4 * at)).collect();
+        let found: Vec<bool> = (1..7).map(|at| is_given_up(&code, 4 * at).is_none()).collect();
         assert_eq!(found, [false, true, false, false, false, true]);
         assert!(has_far_jump(&code, 0x1000, 0x1008) && !has_far_jump(&code, 0x1000, 0x1004));
-        assert!(is_near_jump_target(&code, 100), "outside");
+        assert!(is_given_up(&code, 100).is_none(), "outside");
     }
 }

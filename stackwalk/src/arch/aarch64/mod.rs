@@ -20,8 +20,7 @@ mod upcall;
 
 pub(crate) use absent::{
     FRAMELESS_RETURN_BYTES, RESERVATION_REACH, STRING_CODE_REACH, forward_exception_place, frameless_return,
-    is_given_up, keeps_length, leads_to, linker_pops_argument, reserved_words, searches_string,
-    sp_without_return_address,
+    keeps_length, leads_to, linker_pops_argument, reserved_words, searches_string, sp_without_return_address,
 };
 pub(crate) use calls::{
     ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, TRAMPOLINE_BYTES, call_before, trampoline_target,
@@ -47,7 +46,7 @@ pub(crate) use interpreter::{
 };
 pub(crate) use jump_entered::*;
 pub(crate) use jump_target::{
-    FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, far_jumps, has_far_jump, is_near_jump_target,
+    FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, far_jumps, has_far_jump, is_given_up,
 };
 pub(crate) use pushed::pushed_words as words_below;
 pub use registers::{PreservedRegisters, Registers};

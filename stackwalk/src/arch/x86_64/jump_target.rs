@@ -15,39 +15,34 @@ pub(crate) const NEAR_JUMP_AFTER: u64 = 130;
 /// Longest jump with a distance: `jcc rel32`.
 pub(crate) const FAR_JUMP_BYTES: usize = 6;
 
-/// True if an instruction in `code` jumps to the one at `pc`, if the one before does not lead on to it, or if decoding does
-/// not find the instruction at `pc`.
-pub(crate) fn is_near_jump_target(code: &[u8], pc: usize) -> bool {
-    let (Some(before), Ok(target)) = (code.get(..pc), i64::try_from(pc)) else { return true };
+/// Returns whether the interrupt has given the instruction at `pc` up; `None` if an instruction in `code` jumps there, if the
+/// one before does not lead on to it, or if decoding does not find the instruction at `pc`.
+///
+/// An interrupt comes when the oldest instruction has ended, but an access to memory whose address is still being translated
+/// is given up, and begun anew after the interrupt, if the instruction before it waits for nothing
+/// (`design/interrupted-instruction.md`).
+pub(crate) fn is_given_up(code: &[u8], pc: usize) -> Option<bool> {
+    let (before, at) = code.split_at_checked(pc)?;
+    let target = i64::try_from(pc).ok()?;
     let jumps = |&(end, Instruction { flow, .. }): &(usize, Instruction)| match flow {
         Flow::Branch(distance) | Flow::Jump(distance) => {
             i64::try_from(end).is_ok_and(|end| end.saturating_add(distance.into()) == target)
         }
         Flow::Next | Flow::Indirect | Flow::Away => false,
     };
-    let mut is_target = false;
-    let Some(last) = last_instruction(before, |found| is_target |= jumps(found)) else { return true };
-    is_target
-        || !matches!(last.flow, Flow::Next | Flow::Branch(_))
-        || ends(code, pc).any(|found| jumps(&found))
-}
-
-/// True if the instruction at `pc` accesses memory and the one before it waits for nothing.
-///
-/// An interrupt comes when the oldest instruction has ended, but an access to memory whose address is still being translated
-/// is given up, and begun anew after the interrupt (`design/interrupted-instruction.md`).
-pub(crate) fn is_given_up(code: &[u8], pc: usize) -> bool {
-    let Some((before, at)) = code.split_at_checked(pc) else { return false };
-    decode(at).is_some_and(|found| found.wait == Wait::Memory)
-        && last_instruction(before, |_| ()).is_some_and(|last| last.wait == Wait::Nothing)
-}
-
-/// Returns the last instruction of `code`; calls `met` for it and each one before, as [`ends`] returns them. `None` if no
-/// instruction that decoding finds ends with the code.
-fn last_instruction(code: &[u8], met: impl FnMut(&(usize, Instruction))) -> Option<Instruction> {
-    let reaches_end = |start: usize| ends(code, start).last().is_some_and(|(end, _)| end == code.len());
-    let start = (0..MAX_INSTRUCTION_BYTES.min(code.len())).find(|&start| reaches_end(start))?;
-    ends(code, start).inspect(met).last().map(|(_, instruction)| instruction)
+    // The first instruction of the bytes may begin at any of the first ones.
+    let (last, is_target) = (0..MAX_INSTRUCTION_BYTES.min(pc)).find_map(|start| {
+        let (mut last, mut is_target) = (None, false);
+        for found in ends(before, start) {
+            is_target |= jumps(&found);
+            last = Some(found);
+        }
+        last.filter(|(end, _)| *end == pc).map(|(_, instruction)| (instruction, is_target))
+    })?;
+    let leads_on = matches!(last.flow, Flow::Next | Flow::Branch(_));
+    let may_have_jumped = is_target || !leads_on || ends(code, pc).any(|found| jumps(&found));
+    let is_access = || decode(at).is_some_and(|found| found.wait == Wait::Memory);
+    (!may_have_jumped).then(|| last.wait == Wait::Nothing && is_access())
 }
 
 /// Returns the instructions of `code` from `start` on, with the place where each ends.
@@ -106,7 +101,7 @@ mod tests {
     #[test]
     fn only_the_header_of_a_loop_is_a_target() {
         let code = [&[0x90, 0x90, 0x90][..], &LOOP, &[0xc3; 8]].concat();
-        let is_target = |at: usize| is_near_jump_target(&code, 3 + at);
+        let is_target = |at: usize| is_given_up(&code, 3 + at).is_none();
         assert!(is_target(0));
         // The constant of `xor` looks like jumps to the instructions around it.
         for at in [5, 12, 14, 16] {
@@ -120,29 +115,28 @@ mod tests {
     fn jumps_from_behind_and_places_that_nothing_leads_on_to() {
         // test eax, eax; je +1; nop; nop; jmp -3
         let code = [0x85, 0xc0, 0x74, 0x01, 0x90, 0x90, 0xeb, 0xfd, 0x90];
-        assert!(!is_near_jump_target(&code, 2));
-        assert!(!is_near_jump_target(&code, 4));
-        assert!(is_near_jump_target(&code, 5), "both jumps");
-        assert!(is_near_jump_target(&code, 8), "behind a jump");
-        assert!(is_near_jump_target(&code, 0), "nothing is known of what is before");
-        assert!(is_near_jump_target(&code, 99), "outside");
-        assert!(is_near_jump_target(&[0x06; 40], 20), "no code");
+        assert!(is_given_up(&code, 2).is_some());
+        assert!(is_given_up(&code, 4).is_some());
+        assert!(is_given_up(&code, 5).is_none(), "both jumps");
+        assert!(is_given_up(&code, 8).is_none(), "behind a jump");
+        assert!(is_given_up(&code, 0).is_none(), "nothing is known of what is before");
+        assert!(is_given_up(&code, 99).is_none(), "outside");
+        assert!(is_given_up(&[0x06; 40], 20).is_none(), "no code");
     }
 
     #[test]
     fn an_access_to_memory_behind_a_quick_instruction_is_given_up() {
         let code = [&LOOP.repeat(2)[..], &[0x41, 0x85, 0x02]].concat();
-        let is_given_up = |at: usize| is_given_up(&code, at);
+        let given_up = |at: usize| is_given_up(&code, at) == Some(true);
         // Behind `jl`, in the loop (`xor` after `mov` of memory, `inc`, `cmp`, `jl`), and the read of a poll.
         for at in [18, 23, 30, 32, 34, 36] {
-            assert!(!is_given_up(at), "{at}");
+            assert!(!given_up(at), "{at}");
         }
         // mov eax, ecx; mov eax, [rax]; mov eax, [rax]
         let chase = [0x8b, 0xc1, 0x8b, 0, 0x8b, 0];
-        assert!(super::is_given_up(&chase, 2), "behind a move of registers");
-        assert!(!super::is_given_up(&chase, 4), "behind another access");
-        assert!(!super::is_given_up(&chase, 0) && !super::is_given_up(&chase, 6), "at the ends");
-        assert!(!super::is_given_up(&chase, 99), "outside");
+        assert_eq!(is_given_up(&chase, 2), Some(true), "behind a move of registers");
+        assert_eq!(is_given_up(&chase, 4), Some(false), "behind another access");
+        assert!(is_given_up(&chase, 0).is_none() && is_given_up(&chase, 6) == Some(false), "at the ends");
     }
 
     #[test]
@@ -150,8 +144,8 @@ mod tests {
         let many = LOOP.repeat(20);
         for skipped in 0..LOOP.len() {
             let code = &many[skipped..];
-            assert!(is_near_jump_target(code, 10 * LOOP.len() - skipped), "{skipped}");
-            assert!(!is_near_jump_target(code, 10 * LOOP.len() + 5 - skipped), "{skipped}");
+            assert!(is_given_up(code, 10 * LOOP.len() - skipped).is_none(), "{skipped}");
+            assert!(is_given_up(code, 10 * LOOP.len() + 5 - skipped).is_some(), "{skipped}");
         }
     }
 

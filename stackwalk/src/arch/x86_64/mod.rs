@@ -51,7 +51,6 @@ pub(crate) use interpreter::{
 pub(crate) use jump_entered::*;
 pub(crate) use jump_target::{
     FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, far_jumps, has_far_jump, is_given_up,
-    is_near_jump_target,
 };
 pub use registers::{PreservedRegisters, Registers};
 pub(crate) use reserved_space::{RESERVATION_REACH, reserved_words};
