@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
+use crate::signal::compilation::Compilers;
 use crate::signal::descriptors::Descriptors;
 use crate::signal::draw::Draw;
 use crate::signal::drift::Drift;
@@ -38,6 +39,8 @@ pub struct ThreadSlot {
     /// The thread's `JavaThread*`, 0 while it is not a Java thread.
     /// Release by the registry after the stack bounds; Acquire by the handler.
     pub java_thread: AtomicU64,
+    /// The thread's `CompilerThread*`, 0 while it is not known to be one. Relaxed: whatever is read from it is checked.
+    pub compiler: AtomicU64,
     /// Lowest address of the thread's stack, 0 if unknown.
     pub stack_low: AtomicU64,
     /// One past the highest address of the thread's stack, 0 if unknown.
@@ -101,6 +104,8 @@ pub struct Shared {
     pub max_stack: u64,
     /// Offsets in a `JavaThread`.
     pub offsets: ThreadOffsets,
+    /// How compiler threads are read; `None` where that is not known.
+    pub compilers: Option<Compilers>,
     /// Offsets for frozen frames of virtual threads; `None` where they cannot be followed.
     pub frozen: Option<&'static FrozenOffsets>,
     /// Descriptor of `/proc/self/mem` for checked reads where `process_vm_readv` is not available, else negative.

@@ -17,6 +17,7 @@ use crate::options::{ClockOption, Options};
 use crate::perf_event;
 use crate::rings::RingMemory;
 use crate::signal;
+use crate::signal::compilation::Compilers;
 use crate::signal::descriptors::Descriptors;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::start_error::StartError;
@@ -60,7 +61,7 @@ pub fn publish(
     options: &Options,
     room: Option<PreparedRoom>,
     aim: Aim,
-    (offsets, frozen): (ThreadOffsets, Option<&'static FrozenOffsets>),
+    (offsets, frozen, compilers): (ThreadOffsets, Option<&'static FrozenOffsets>, Option<Compilers>),
     memory: &'static LiveMemory,
     signal: i32,
     uses_clock: bool,
@@ -96,6 +97,7 @@ pub fn publish(
         max_stack: options.max_stack as u64,
         offsets,
         frozen,
+        compilers,
         memory_file: memory.proc_self_mem().unwrap_or(-1),
         pauses: AtomicU64::new(1),
         block,

@@ -42,9 +42,10 @@ use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::trace_thread::{Asker, TraceThread};
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
-use crate::jvmti::{routines, safe_fetch};
+use crate::jvmti::{routines, safe_fetch, thread_key};
 use crate::options::{ClockOption, Mode, Options};
 use crate::self_test::{self, Subject};
+use crate::signal::compilation::Compilers;
 use crate::signal::{io_signal, ucontext};
 use crate::start_error::StartError;
 use crate::threads::{JavaThreads, Registry, SampledProcess, TaskFolder};
@@ -203,7 +204,8 @@ impl Session {
         vm_memory::add_counters(memory, &hotspot);
         let mut offsets = hotspot.thread_offsets();
         offsets.mounted = mounted;
-        if let Some(address) = thread.and_then(|thread| jni.java_thread(thread)) {
+        let own_address = thread.and_then(|thread| jni.java_thread(thread));
+        if let Some(address) = own_address {
             let sp = std::ptr::from_ref(&address) as u64;
             if let Some(field) = thread_layout::wrong_field(memory, address, sp, &offsets) {
                 return Err(StartError::unsupported(
@@ -229,6 +231,9 @@ impl Session {
             _ => signal,
         };
         let frozen = frozen_offsets(jni, &hotspot, memory);
+        let compilers = own_address
+            .zip(offsets.compiler)
+            .and_then(|(address, offsets)| Some(Compilers { key: thread_key::find(address)?, offsets }));
         let tuning = Tuning {
             interval_ns: options.interval_ns(),
             rate: options.rate,
@@ -236,8 +241,15 @@ impl Session {
             clock: clock(&options),
         };
         let aim = first_aim(&tuning);
-        let (shared, rings) =
-            handler_memory::publish(&options, room, aim, (offsets, frozen), memory, signal, uses_clock)?;
+        let (shared, rings) = handler_memory::publish(
+            &options,
+            room,
+            aim,
+            (offsets, frozen, compilers),
+            memory,
+            signal,
+            uses_clock,
+        )?;
         signal::install(signal).map_err(StartError::Signal)?;
         if shared.descriptors.is_some() {
             io_signal::install().map_err(StartError::Signal)?;

@@ -24,7 +24,6 @@ use crate::drain::pace::Pace;
 #[cfg(feature = "hooks")]
 use crate::hooks::ActiveHooks;
 use crate::inbox::{Inbox, Woken};
-use crate::name::compilers::LOOK_PERIOD;
 use crate::name::stacks::StackNamer;
 use crate::period::aim::Clock;
 use crate::period::budget::Spent;
@@ -47,11 +46,8 @@ mod samples;
 mod traces;
 mod tune;
 
-/// Time between two searches for threads that started or ended without an event.
+/// Shortest time between two searches for threads that started or ended without an event; one comes after a drain.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
-/// First release in which G1 begins with a heap of some 10 MB, so that it marks, and frees code, within the first second
-/// (seen in JDK 25 to 28).
-const FIRST_WITH_SMALL_HEAPS: u32 = 26;
 /// Time between two messages with samples, if there are enough of them.
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
 /// Samples that are enough for a message, which costs some 60 bytes besides its samples, acknowledgement included.
@@ -211,7 +207,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
             let now = Instant::now();
             let period = self.pace.period(now);
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
-            let end = self.sleep(inbox, left.map_or(period, |left| left.min(period)));
+            let end = match inbox.wait(left.map_or(period, |left| left.min(period))) {
+                Woken::End(reason) => Some(reason),
+                Woken::Late | Woken::Asked => None,
+            };
             let wanted_flush = inbox.wanted_flush();
             #[cfg(feature = "hooks")]
             if Instant::now() >= next_statistics {
@@ -284,29 +283,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
     }
 
-    /// Waits until the next drain; returns why the thread is to end, if it is.
-    fn sleep(&mut self, inbox: &Inbox, period: Duration) -> Option<&'static str> {
-        let end = Instant::now() + period;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            // The drain looks as well.
-            let is_long = self.namer.names.compilers.are_busy() && left >= 2 * LOOK_PERIOD;
-            match inbox.wait(if is_long { LOOK_PERIOD } else { left }) {
-                Woken::End(reason) => return Some(reason),
-                Woken::Late if is_long => self.look_at_compilers(),
-                Woken::Late | Woken::Asked => return None,
-            }
-        }
-    }
-
-    fn look_at_compilers(&mut self) {
-        let Self { namer, vm, unloading, .. } = self;
-        namer.names.compilers.look(vm, || unloading.ticks());
-    }
-
     /// Makes samples of everything in the queues, and adapts the pace.
     fn drain(&mut self) {
-        self.clock.read(reading(&self.unloading));
         self.access = self.vm.memory.choose_access();
         let has_unloaded = self.walker.begin_drain(&self.vm);
         self.process.drain_begins();
@@ -319,9 +297,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.watch(start);
         }
         let before = self.stats.requests;
-        self.look_at_compilers();
         self.sample_waiting();
-        self.namer.names.compilers.end_drain();
         let requests = self.stats.requests - before;
         if requests > 0 {
             let cpu_ns = start_cpu_ns.map(|start_ns| clock::own_cpu_nanos().saturating_sub(start_ns));
@@ -336,8 +312,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.watch(start);
         }
         self.pace.after_drain(requests, self.intake.take_fullest());
-        let is_early = self.vm.hotspot.jdk_major() >= FIRST_WITH_SMALL_HEAPS && self.pace.is_new(start);
-        self.unloading.wait().set_calm(self.pace.is_calm(start) && !is_early);
+        self.unloading.wait().set_calm(self.pace.is_calm(start) && !self.pace.is_new(start));
         self.intake.sampler_sleeps(self.pace.period(start));
     }
 
@@ -401,6 +376,7 @@ impl<P: Process, M: Memory> Drop for Worker<P, M> {
     }
 }
 
+/// Reads both clocks. To be called after requests were taken, which then are older.
 fn reading(unloading: &Unloading) -> Reading {
     Reading { ticks: unloading.ticks(), ns: clock::monotonic_nanos() }
 }

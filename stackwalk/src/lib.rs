@@ -75,7 +75,7 @@ pub use hotspot::names_ahead::METHODS_AHEAD;
 pub use hotspot::nmethod::Compilation;
 pub use hotspot::objects::{COLOUR_BITS, Colours, FORWARDED, Objects, Shifted};
 pub use hotspot::perf_memory::PerfCounter;
-pub use hotspot::thread::{CompileTask, JavaThreads, ThreadOffsets};
+pub use hotspot::thread::{CompilerOffsets, JavaThreads, ThreadOffsets};
 pub use hotspot::vm_structs::VmSymbols;
 pub use hotspot::{HotSpot, LayoutError};
 pub use limits::{Limits, MAX_CHUNKS};

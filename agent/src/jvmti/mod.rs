@@ -56,6 +56,7 @@ pub mod routines;
 pub mod safe_fetch;
 pub mod stack_trace;
 pub mod symbols;
+pub mod thread_key;
 pub mod thread_names;
 pub mod trace_thread;
 pub mod vm;

@@ -5,7 +5,7 @@
 //! interval is longer than the tick; then registers, `JavaThread` fields, stack bytes into a pool slab, request into the
 //! queue.
 //! No locked instruction follows the copy: it would wait until the copy has left the store buffer.
-//! Invariant: no allocation, lock, logging or panic, and no system call but those of [`super::heap`]; errno is kept.
+//! Invariant: no allocation, lock, logging or panic, and no system call but those of [`super::heap`] and [`compilation`]; errno is kept.
 //! The functions of `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
 
 #![deny(
@@ -24,7 +24,7 @@ use queue::{LostCause, Request, RequestFlags};
 use super::expiration::{Claimed, Expiration};
 use super::snapshot::{HEAD_BYTES, Snapshot, padded};
 use super::ucontext;
-use super::{mounted, own_stack};
+use super::{compilation, mounted, own_stack};
 use crate::arena::{self, Shared};
 
 /// Cache lines of the handler's code (2.5 KB in release builds), which each sample needs.
@@ -112,6 +112,8 @@ unsafe fn tick(
     }
     capture.stack_low = from;
     capture.stack_high = if high == 0 { ucontext::thread_pointer() } else { high };
+    // SAFETY: the session made `shared`; the stack is this thread's.
+    let compiled_method = unsafe { compilation::method(shared, slot, from..high) };
     let mut stack_bytes = used.min(shared.max_stack) as usize;
     // SAFETY: taken on this thread, just now.
     let mounted = unsafe { mounted::of(&capture, shared, slot, stack_bytes) };
@@ -130,7 +132,7 @@ unsafe fn tick(
             request.flags |= RequestFlags::TRUNCATED;
         }
         let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);
-        let snapshot = Snapshot { capture, previous_cycles, stack_bytes, mounted };
+        let snapshot = Snapshot { capture, compiled_method, previous_cycles, stack_bytes, mounted };
         // SAFETY: the slab is ours; [from, from + stack_bytes) lies in this thread's mapped stack, above this frame.
         let length = unsafe { snapshot.write(slab.as_mut_ptr()) };
         // SAFETY: `length` bytes were written just above.

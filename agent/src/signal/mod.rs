@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 
 use crate::arena::Shared;
 
+pub mod compilation;
 mod cpu;
 pub mod descriptors;
 pub mod draw;

@@ -22,6 +22,8 @@ pub use sampler_thread::walk::snapshot::{HEAD_BYTES, padded};
 pub struct Snapshot {
     /// Registers and thread state.
     pub capture: Capture,
+    /// Address of the method that the thread compiles, 0 for none.
+    pub compiled_method: u64,
     /// Cycles of the thread's previous run of the handler.
     pub previous_cycles: u64,
     /// Bytes to copy from `capture.stack_low` on.
@@ -37,7 +39,7 @@ impl Snapshot {
     /// `to` is aligned to 64 and writable for the head, the padded stack bytes and the parts of `mounted`; the stack
     /// bytes are readable; `mounted` was found in this run of the handler.
     pub unsafe fn write(&self, to: *mut u8) -> usize {
-        let Self { capture, previous_cycles, stack_bytes, mounted } = *self;
+        let Self { capture, compiled_method, previous_cycles, stack_bytes, mounted } = *self;
         let stack = to.wrapping_add(HEAD_BYTES);
         // SAFETY: by the caller's promise.
         unsafe { copy_padded(capture.stack_low as *const u8, stack, stack_bytes) };
@@ -47,6 +49,7 @@ impl Snapshot {
         let MountedThread { thread_id, name, frozen, .. } = mounted;
         let head = SnapshotHead {
             capture,
+            compiled_method,
             previous_cycles,
             stack_bytes: stack_bytes as u64,
             virtual_thread: thread_id,

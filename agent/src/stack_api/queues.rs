@@ -247,6 +247,7 @@ unsafe fn copied(pool: &'static SnapshotPool<'static>, subject: &Subject) -> Opt
     let room = slab.capacity().saturating_sub(HEAD_BYTES) & !15;
     let snapshot = Snapshot {
         capture: subject.capture,
+        compiled_method: 0,
         previous_cycles: 0,
         stack_bytes: subject.stack.len().min(room),
         mounted: MountedThread::NONE,

@@ -2,14 +2,11 @@
 //!
 //! Problem: a handler runs on any thread, and the VM's own look-up of the current thread is no interface.
 //! Approach: the VM keeps the current `Thread` in thread-specific data for its own signal handlers
-//! (`ThreadLocalStorage`); [`Threads::find`] finds the key on a thread whose `JavaThread` is known. The VM sets the value
-//! before a thread runs Java and clears it before it frees the object. A `Thread` that is no `JavaThread` (of the GC) has
+//! ([`thread_key`]). A `Thread` that is no `JavaThread` (of the GC) has
 //! no JNI environment: the first thread of each C++ class is told apart by a checked read of the place where one must lie,
 //! and the class is remembered by its table of functions.
 //! Invariant: plain loads are made from the running thread's own `JavaThread` and C library description only.
 //! pthread_getspecific reads an array that belongs to the thread; glibc and musl neither allocate nor lock in it.
-//! Sources: `os/posix/threadLocalStorage_posix.cpp`, `runtime/thread.cpp` (`initialize_thread_current`,
-//! `clear_thread_current`), JDK 11 to 25.
 
 #![deny(
     clippy::indexing_slicing,
@@ -23,14 +20,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use stackwalk::{LiveMemory, Memory, ThreadOffsets};
 
+use crate::jvmti::thread_key;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::signal::ucontext::load;
 
 /// C++ classes of Java threads that are remembered; JDK 25 has eight.
 const CLASSES: usize = 16;
-
-/// Keys that a process may have (PTHREAD_KEYS_MAX of glibc).
-const KEYS: u32 = 1024;
 
 /// Bytes below the end of the first thread's stack in which the kernel maps nothing else (`MIN_GAP` in Linux
 /// `arch/x86/mm/mmap.c` is 128 MiB).
@@ -57,11 +52,7 @@ impl Threads {
         block: Option<BlockOffset>,
         first_stack_end: u64,
     ) -> Option<Self> {
-        let key = (0..KEYS).find(|&key| {
-            // SAFETY: any number may be passed; the value of a key that is not in use is null.
-            let value = unsafe { libc::pthread_getspecific(key) };
-            value as u64 == thread
-        })?;
+        let key = thread_key::find(thread)?;
         let functions = memory.read_u64(environment).ok()?;
         let classes = [const { AtomicU64::new(0) }; CLASSES];
         let environment = (environment.checked_sub(thread)?, functions);

@@ -8,6 +8,7 @@
 //! Sources: proc(5), timer_create(2) (EAGAIN when RLIMIT_SIGPENDING is used up), JVMTI ThreadStart/ThreadEnd.
 
 mod choice;
+mod compilers;
 mod discovery;
 mod events;
 mod java_threads;

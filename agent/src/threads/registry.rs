@@ -312,6 +312,7 @@ impl Registry {
             expired_ns: 0,
             handed_on_ns: 0,
             bounds_lookups: 0,
+            compiler_searches: 0,
             made_at: table.listings,
         };
         if let Some(place) = table.entries.get_mut(index as usize) {
@@ -340,6 +341,7 @@ impl Registry {
         };
         let slot = self.slot(index)?;
         slot.java_thread.store(0, Ordering::Relaxed);
+        slot.compiler.store(0, Ordering::Relaxed);
         slot.stack_low.store(0, Ordering::Relaxed);
         slot.stack_high.store(0, Ordering::Relaxed);
         slot.last_cycles.store(0, Ordering::Relaxed);

@@ -105,6 +105,7 @@ impl Threads for SampledProcess {
         }
         self.registry.close_vanished(&alive, look);
         self.registry.open_found(&alive, kernel_threads::name_of);
+        self.registry.find_compilers(&self.hotspot, self.memory);
         let mut table = self.registry.table.lock();
         table.discovery.listed(begun, Instant::now(), links);
     }

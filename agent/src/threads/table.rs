@@ -45,6 +45,8 @@ pub(super) struct Entry {
     pub(super) handed_on_ns: u64,
     /// Number of searches for the bounds of its stack.
     pub(super) bounds_lookups: u8,
+    /// Number of searches for its `CompilerThread`.
+    pub(super) compiler_searches: u8,
     /// Value of `Table::listings` when the entry was made; an older listing may lack the thread.
     pub(super) made_at: u64,
 }

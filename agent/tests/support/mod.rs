@@ -37,6 +37,7 @@ pub fn shared(
         // The thread under test is no Java thread, so no offset is ever used.
         offsets: ThreadOffsets::default(),
         frozen: None,
+        compilers: None,
         memory_file: -1,
         pauses: AtomicU64::new(1),
         block: None,

@@ -13,15 +13,17 @@
 //! grows a little each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the handler: a CPU
 //! timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 32 ms. Many requests at once halve
 //! the period as well, because each holds a copy of a stack.
-//! After a second without a request the period may be [`LONGEST`] in any VM, so that an idle program is hardly ever
+//! After a second without a request the period may be [`IDLE`] in any VM, so that an idle program is hardly ever
 //! disturbed. The first request ends that.
 //! Invariant: the period stays within its bounds, and below the time in which a thread fills the smallest queue; a fixed
 //! period never changes.
 
 use std::time::{Duration, Instant};
 
-/// Longest time between two drains: that of the search for threads, which wakes the sampler anyway.
-const LONGEST: Duration = Duration::from_millis(100);
+/// Longest time between two drains.
+const LONGEST: Duration = Duration::from_millis(200);
+/// Longest time between two drains of an idle program.
+const IDLE: Duration = Duration::from_millis(100);
 /// Longest time between two drains while samples may lose something by waiting.
 pub const WATCHFUL: Duration = Duration::from_millis(25);
 /// Shortest time between two drains.
@@ -152,7 +154,11 @@ impl Pace {
         }
         self.empty_drains = if requests > 0 { 0 } else { self.empty_drains.saturating_add(1) };
         let is_idle = self.empty_drains > IDLE_DRAINS;
-        let longest = if self.may_wait || is_idle { self.longest } else { WATCHFUL };
+        let longest = match () {
+            () if self.may_wait => self.longest,
+            () if is_idle => self.longest.min(IDLE),
+            () => WATCHFUL,
+        };
         self.period = match fill {
             HIGH_WATER.. => self.period / 2,
             _ if requests > MANY => (self.period / 2).max(self.period.min(WATCHFUL)),
@@ -204,7 +210,7 @@ mod tests {
 
     #[test]
     fn samples_wait_while_the_vm_tells_that_nothing_is_freed() {
-        for (queue_ms, longest) in [(200, LONGEST), (128, Duration::from_millis(80)), (16, WATCHFUL)] {
+        for (queue_ms, longest) in [(320, LONGEST), (128, Duration::from_millis(80)), (16, WATCHFUL)] {
             let mut pace = calm(Duration::from_millis(queue_ms));
             assert_eq!(after(&mut pace, 10, MANY, 40), longest);
             assert!(pace.is_calm(Instant::now()));
@@ -216,7 +222,7 @@ mod tests {
 
     #[test]
     fn many_requests_do_not_wait() {
-        let mut pace = calm(Duration::from_millis(200));
+        let mut pace = calm(Duration::from_millis(320));
         assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
         assert_eq!(after(&mut pace, 1, MANY + 1, 40), LONGEST / 2);
         assert_eq!(after(&mut pace, 10, MANY + 1, 40), WATCHFUL);
@@ -226,16 +232,16 @@ mod tests {
 
     #[test]
     fn an_idle_program_is_drained_rarely_until_its_next_request() {
-        let mut pace = calm(Duration::from_millis(200));
+        let mut pace = calm(Duration::from_millis(320));
         pace.set_may_wait(false);
         assert_eq!(after(&mut pace, IDLE_DRAINS, 0, 0), WATCHFUL);
-        assert_eq!(after(&mut pace, 10, 0, 0), LONGEST);
+        assert_eq!(after(&mut pace, 10, 0, 0), IDLE);
         assert_eq!(after(&mut pace, 1, 1, 6), WATCHFUL);
     }
 
     #[test]
     fn what_is_lost_by_waiting_shortens_the_period() {
-        let mut pace = calm(Duration::from_millis(200));
+        let mut pace = calm(Duration::from_millis(320));
         assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
         let now = Instant::now();
         pace.shorten(now);
@@ -245,7 +251,7 @@ mod tests {
         }
         after(&mut pace, 10, 9, 80);
         assert_eq!(pace.period(now), SHORTEST, "full queues shorten it further");
-        let mut pace = calm(Duration::from_millis(200));
+        let mut pace = calm(Duration::from_millis(320));
         after(&mut pace, 10, 1, 0);
         pace.watch(now);
         assert_eq!(pace.period(now), WATCHFUL);

@@ -16,7 +16,6 @@ use stackwalk::{
     Blob, CompileLevel, Frame, HotSpot, LoadedBy, METHODS_AHEAD, Memory, Method, Missing, Place, Symbol,
 };
 
-use crate::name::compilers::Compilers;
 use crate::name::dictionaries::{Dictionaries, Text};
 use crate::name::inlined::Inlined;
 use crate::name::routines::Routines;
@@ -87,8 +86,6 @@ pub struct FrameNames {
     functions: Map<u64, (u64, u64)>,
     /// The list of libraries that `native` was made with.
     libraries: u64,
-    /// Methods that compiler threads compile.
-    pub(crate) compilers: Compilers,
 }
 
 impl FrameNames {
@@ -119,11 +116,9 @@ impl FrameNames {
     /// Forgets all ids, but not the dictionaries.
     pub fn forget_ids(&mut self) {
         let dictionaries = std::mem::take(&mut self.dictionaries);
-        let compilers = std::mem::take(&mut self.compilers);
         let routines = Arc::clone(&self.routines);
         let (has_positions, shown, libraries) = (self.has_positions, self.shown, self.libraries);
-        *self =
-            Self { dictionaries, has_positions, shown, libraries, compilers, routines, ..Self::default() };
+        *self = Self { dictionaries, has_positions, shown, libraries, routines, ..Self::default() };
     }
 
     /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
@@ -347,24 +342,17 @@ impl FrameNames {
         })
     }
 
-    /// Returns the label for the method that compiler thread `thread` was compiling at the time of the current stack; short
-    /// compilations have none.
-    pub(super) fn compiled_method<M: Memory>(
-        &mut self,
-        (vm, nearby): (&Vm<M>, &Vm<impl Memory>),
-        thread: &ThreadFacts,
-    ) -> Option<u64> {
-        let method = self.compilers.method(vm, thread, self.ticks)?;
+    /// Returns the label for the method that the thread of the current stack was compiling.
+    pub(super) fn compiled_method<M: Memory>(&mut self, vm: &Vm<M>, method: Method) -> Option<u64> {
         // The method was alive while it was compiled: its name is checked like that of a frame.
         if !self.is_certain(method) {
             return None;
         }
-        // The address was read just then, so a known label is proven like a new one.
         self.unproven.push((method, None));
         if let Some(&label) = self.compiling.get(&method) {
             return label;
         }
-        let label = nearby.method_text(method).map(|text| {
+        let label = vm.method_text(method).map(|text| {
             let class = text.class_name.replace('/', ".");
             let label = format!("[compiling] {class}.{}", text.name);
             self.dictionaries.symbol_frame(FrameKind::Marker, &label)

@@ -1,6 +1,5 @@
 //! From frames to ids of dictionary entries.
 
-pub mod compilers;
 pub mod dictionaries;
 mod frames;
 mod inlined;

@@ -12,7 +12,7 @@ use stackwalk::{Frame, Lines, Memory, Method, Stop};
 use crate::name::frames::FrameNames;
 use crate::name::routines::Routines;
 use crate::name::shown::{MostFrames, Shown};
-use crate::process::{ThreadFacts, ThreadKind};
+use crate::process::ThreadFacts;
 use crate::traces::Trace;
 use crate::validity::lifetime::{Change, Lifetime};
 use crate::validity::self_test::{Capabilities, CompiledCode};
@@ -252,8 +252,9 @@ impl StackNamer {
         let capture = &snapshot.head.capture;
         let Some(thread) = thread.filter(|_| capture.thread == 0) else { return };
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.
-        if thread.kind == ThreadKind::Compiler && enabled.walks {
-            ids.extend(names.compiled_method((vm, &nearby), thread));
+        let method = snapshot.head.compiled_method;
+        if method != 0 && method.is_multiple_of(8) && enabled.walks {
+            ids.extend(names.compiled_method(&nearby, Method(method)));
         }
         ids.extend(names.thread(thread));
     }

@@ -19,6 +19,8 @@ use stackwalk::{CAPTURE_BYTES, Capture, Frozen, StackCopy};
 pub struct SnapshotHead {
     /// Registers and thread fields.
     pub capture: Capture,
+    /// Address of the `Method` that a compiler thread compiles, 0 for none.
+    pub compiled_method: u64,
     /// Time stamp counter cycles of the thread's previous handler run, 0 for its first.
     pub previous_cycles: u64,
     /// Bytes of the stack copy.
@@ -75,12 +77,12 @@ pub struct ChunkHead {
 }
 
 /// Bytes of [`SnapshotHead`], a whole number of cache lines.
-pub const HEAD_BYTES: usize = (CAPTURE_BYTES + 32).next_multiple_of(64);
+pub const HEAD_BYTES: usize = (CAPTURE_BYTES + 40).next_multiple_of(64);
 /// Bytes of [`ChunkHead`].
 pub const CHUNK_HEAD_BYTES: usize = size_of::<ChunkHead>();
 
 const _: () = assert!(size_of::<SnapshotHead>() == HEAD_BYTES);
-const _: () = assert!(std::mem::offset_of!(SnapshotHead, previous_cycles) == CAPTURE_BYTES);
+const _: () = assert!(std::mem::offset_of!(SnapshotHead, compiled_method) == CAPTURE_BYTES);
 const _: () = assert!(CHUNK_HEAD_BYTES == 16);
 
 /// Returns `bytes` rounded up to the start of the next part. Signal safe.
@@ -132,12 +134,14 @@ impl<'a> Snapshot<'a> {
         let (capture, words) = head.split_at_checked(CAPTURE_BYTES)?;
         let mut words = words.as_chunks::<8>().0.iter().copied();
         let capture = Capture::from_bytes(capture)?;
+        let compiled_method = u64::from_ne_bytes(words.next()?);
         let previous_cycles = u64::from_ne_bytes(words.next()?);
         let stack_bytes = u64::from_ne_bytes(words.next()?);
         let virtual_thread = u64::from_ne_bytes(words.next()?);
         let [chunks, emptied, frozen_extent, name_coder, e, f, g, h] = words.next()?;
         let head = SnapshotHead {
             capture,
+            compiled_method,
             previous_cycles,
             stack_bytes,
             virtual_thread,
@@ -228,6 +232,7 @@ mod tests {
     fn reads_what_was_written() {
         let head = SnapshotHead {
             capture: Capture { pc: 7, stack_high: 9, ..Capture::default() },
+            compiled_method: 0x5000,
             previous_cycles: 77,
             stack_bytes: 5,
             virtual_thread: 31,

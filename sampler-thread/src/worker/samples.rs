@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use queue::{Request, RequestFlags, SnapshotView};
 use stackwalk::{Capture, Memory};
 
-use super::{Worker, nanos};
+use super::{Worker, nanos, reading};
 use crate::name::stacks::NamedStack;
 use crate::process::{Process, UnboundedStack};
 use crate::send::batch::{FLAG_BIASED, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
@@ -71,6 +71,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.collect();
         let mut requests = std::mem::take(&mut self.requests);
         self.intake.take(&mut requests);
+        self.clock.read(reading(&self.unloading));
         requests.retain(|&(slot, request)| {
             let is_java = request.flags.contains(RequestFlags::IN_JAVA_THREAD);
             if !is_java {

@@ -4,8 +4,8 @@
 
 use stackwalk::{Memory, Stop};
 
-use super::Worker;
 use super::samples::NO_THREAD;
+use super::{Worker, reading};
 use crate::process::Process;
 use crate::send::batch::{FLAG_BIASED, FLAG_INCOMPLETE, Sample};
 use crate::traces::Trace;
@@ -17,7 +17,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
     /// Makes samples of all traces that wait.
     pub(super) fn sample_traces(&mut self) {
         let Some(traces) = &self.traces else { return };
-        for trace in traces.take() {
+        let traces = traces.take();
+        self.clock.read(reading(&self.unloading));
+        for trace in traces {
             self.sample_trace(&trace);
         }
     }

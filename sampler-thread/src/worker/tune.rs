@@ -59,8 +59,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let entries = self.intake.with_state(|_, state| state.queue_sizes.smallest()) as u64;
         let period_ns = self.tuner.period_ns();
         let aim = self.tuner.aim(period_ns, self.tick.likely_ns());
-        // Two samples of a thread are at least a tick and half an interval apart.
-        let queue_ns = (period_ns / 2).max(aim.tick_ns).saturating_mul(entries);
+        // Two samples of a thread are at least a tick, and on average an interval, apart.
+        let queue_ns = period_ns.max(aim.tick_ns).saturating_mul(entries);
         self.pace.set_queue_time(Duration::from_nanos(queue_ns));
     }
 

@@ -253,7 +253,6 @@ layouts! { |tables|
     CompilerLayout {
         env: offset(compiler_env),
         task: offset(compiler_env_task),
-        id: offset(compiler_task_id),
         method: offset(compiler_task_method),
     }
 

@@ -142,7 +142,6 @@ fields! {
     thread_vthread = ("JavaThread", "_vthread");
     compiler_env = ("CompilerThread", "_env");
     compiler_env_task = ("ciEnv", "_task");
-    compiler_task_id = ("CompileTask", "_compile_id");
     compiler_task_method = ("CompileTask", "_method");
     first_thread = ("Threads", "_thread_list");
     threads_list = ("ThreadsSMRSupport", "_java_thread_list");

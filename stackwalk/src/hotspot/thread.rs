@@ -3,9 +3,8 @@
 //! Sources: `runtime/{thread,javaThread,osThread,threadSMR}.hpp`, JDK 11 to 25.
 
 use super::HotSpot;
-use super::layout::ThreadListLayout;
+use super::layout::{CompilerLayout, ThreadListLayout};
 use super::mounted::MountedOffsets;
-use crate::frame::Method;
 use crate::limits::MAX_JAVA_THREADS;
 use crate::memory::{Memory, at};
 
@@ -52,6 +51,19 @@ pub struct ThreadOffsets {
     pub vthread: Option<u32>,
     /// Fields for the virtual thread that the thread runs.
     pub mounted: Option<MountedOffsets>,
+    /// From a `CompilerThread` to the method that it compiles.
+    pub compiler: Option<CompilerOffsets>,
+}
+
+/// Offsets from a `CompilerThread` to the method that it compiles; in the tables of every JDK from 11 to 28.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CompilerOffsets {
+    /// Of the environment (`ciEnv`) in the thread, null while it compiles nothing.
+    pub env: u32,
+    /// Of the task in the environment, null until it has one.
+    pub task: u32,
+    /// Of the `Method*` in the task.
+    pub method: u32,
 }
 
 /// First release whose `vframeArray` has no pointer to the next one.
@@ -82,6 +94,11 @@ impl HotSpot {
             thread_object: thread.thread_object,
             vthread: thread.vthread,
             mounted: None,
+            compiler: thread.compiler.map(|CompilerLayout { env, task, method }| CompilerOffsets {
+                env,
+                task,
+                method,
+            }),
         }
     }
 
@@ -112,54 +129,6 @@ impl HotSpot {
         }
         memory.read_u32(at(osthread, layout.thread_id)).ok().filter(|&id| id != 0)
     }
-}
-
-impl HotSpot {
-    /// The compilation that the `CompilerThread` at `thread` works on at present.
-    ///
-    /// If it is the same compilation at two moments, it was so between them, and the method of the first moment is the one it
-    /// compiled. A single look may find the number of one compilation and the method of the next, because tasks are reused.
-    /// The address of the method proves nothing until its names have been read.
-    /// `environment` is where the compiler's environment was at the last call for this thread, or 0; it is brought up to date.
-    /// It is a local variable of the thread, nearly always at the same place.
-    pub fn compile_task<M: Memory + ?Sized>(
-        &self,
-        memory: &M,
-        thread: u64,
-        environment: &mut u64,
-    ) -> Option<CompileTask> {
-        let layout = self.layout.thread.compiler?;
-        let pointer = |found: u64| Some(found).filter(|&found| found != 0 && found.is_multiple_of(8));
-        for _ in 0..2 {
-            let env = *environment;
-            if let Some(task) =
-                pointer(env).and_then(|env| pointer(memory.read_u64(at(env, layout.task)).ok()?))
-                && let words = [
-                    at(task, layout.id),
-                    at(task, layout.method),
-                    at(thread, layout.env),
-                    at(env, layout.task),
-                ]
-                && let Ok([id, method, env_after, task_after]) = memory.read_words(words)
-                && env_after == env
-            {
-                let method = pointer(method).filter(|_| task_after == task)?;
-                // The upper half is another field.
-                return Some(CompileTask { id: id as u32, method: Method(method) });
-            }
-            *environment = memory.read_u64(at(thread, layout.env)).ok()?;
-        }
-        None
-    }
-}
-
-/// A compilation that a thread works on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CompileTask {
-    /// Number of the compilation, which is never used twice.
-    pub id: u32,
-    /// The method.
-    pub method: Method,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,87 @@
+//! Reads which method the running compiler thread compiles.
+//!
+//! Problem: the VM uses the description of a compilation (`CompileTask`) for another one soon after its end, mostly before
+//! the sample is walked.
+//! Approach: the handler reads the method from the thread itself, which cannot end the compilation meanwhile. The registry
+//! knows the `CompilerThread` from the VM's list of threads.
+//! - The VM keeps the current thread in thread-specific data, and clears that before it frees the `CompilerThread`.
+//! - The environment of the compilation (`ciEnv`) is a local variable of the thread. It is published some instructions
+//!   before it gets its task, so its task counts only if it is also that of the thread (`_task`, two words behind `_env`;
+//!   in no table). The thread has its task from before there is an environment, and drops it before the task is freed.
+//!
+//! Invariant: plain loads are made from memory that the running thread keeps alive. The result is an address that proves
+//! nothing until the names of the method are read and proven.
+//! Sources: `os/posix/threadLocalStorage_posix.cpp`, `compiler/compilerThread.hpp` (in 11 `runtime/thread.hpp`),
+//! `ci/ciEnv.cpp`, `compiler/compileBroker.cpp` (`CompileTaskWrapper`, `invoke_compiler_on_method`), JDK 11 to 25.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use stackwalk::CompilerOffsets;
+
+use super::ucontext::load;
+use crate::arena::{Shared, ThreadSlot};
+
+/// From `CompilerThread::_env` to `CompilerThread::_task`.
+pub const ENV_TO_TASK: u32 = 16;
+
+/// How the handler finds the method that a thread compiles.
+#[derive(Debug, Clone, Copy)]
+pub struct Compilers {
+    /// Key of the VM's current thread.
+    pub key: libc::pthread_key_t,
+    /// From the thread to the method.
+    pub offsets: CompilerOffsets,
+}
+
+/// Returns the address of the `Method` that the running thread compiles; 0 for none, and for threads that are not known as
+/// compiler threads.
+///
+/// # Safety
+/// The slot is the running thread's, and `frames` are the bytes of its stack in use; `shared` has the VM's data.
+pub unsafe fn method(shared: &Shared, slot: &ThreadSlot, frames: Range<u64>) -> u64 {
+    let thread = slot.compiler.load(Ordering::Relaxed);
+    match &shared.compilers {
+        // SAFETY: by the caller's promise.
+        Some(compilers) if thread != 0 => unsafe { compilers.method(thread, frames) },
+        _ => 0,
+    }
+}
+
+impl Compilers {
+    /// Returns the address of the `Method` that the running thread compiles, which has its `CompilerThread` at `thread`; 0 for
+    /// none. `frames` are the bytes of the thread's stack in use.
+    ///
+    /// # Safety
+    /// Key and offsets are those of the VM; `frames` is readable.
+    pub unsafe fn method(&self, thread: u64, frames: Range<u64>) -> u64 {
+        let Self { key, offsets } = *self;
+        // SAFETY: any number may be passed; reads an array of the thread, without a lock.
+        if unsafe { libc::pthread_getspecific(key) } as u64 != thread {
+            return 0;
+        }
+        // SAFETY: a field of the running thread's own description, which exists while the value of the key is set.
+        let env: u64 = unsafe { load(thread, offsets.env) };
+        let field = env.wrapping_add(u64::from(offsets.task));
+        if !frames.contains(&env) || !frames.contains(&field) || field & 7 != 0 {
+            return 0;
+        }
+        // SAFETY: an aligned word of the thread's own stack.
+        let task: u64 = unsafe { load(env, offsets.task) };
+        // SAFETY: as for the environment.
+        let own_task: u64 = unsafe { load(thread, offsets.env.wrapping_add(ENV_TO_TASK)) };
+        if task == 0 || task != own_task {
+            return 0;
+        }
+        // SAFETY: the task of the running thread is alive until the thread drops it.
+        unsafe { load(task, offsets.method) }
+    }
+}
