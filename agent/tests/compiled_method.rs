@@ -2,6 +2,8 @@
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls that read the test's own memory")]
 
+use std::sync::atomic::AtomicU64;
+
 use stackwalk::CompilerOffsets;
 use tickwalk::signal::compilation::{Compilers, ENV_TO_TASK};
 
@@ -33,7 +35,7 @@ fn the_method_of_the_present_task_is_read() {
     assert_eq!(ENV + ENV_TO_TASK, 32, "the last word of the thread");
     // SAFETY: the objects above are alive.
     let method = |thread: &[u64; 5], frames: &std::ops::Range<u64>| unsafe {
-        compilers.method(address(thread), frames.clone())
+        compilers.method(&AtomicU64::new(address(thread)), frames.clone())
     };
     assert_eq!(method(&thread, &frames), 0, "another thread");
     set(key, address(&thread));

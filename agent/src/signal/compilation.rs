@@ -23,12 +23,11 @@
 )]
 
 use core::ops::Range;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use stackwalk::CompilerOffsets;
 
 use super::ucontext::load;
-use crate::arena::{Shared, ThreadSlot};
 
 /// From `CompilerThread::_env` to `CompilerThread::_task`.
 pub const ENV_TO_TASK: u32 = 16;
@@ -42,30 +41,17 @@ pub struct Compilers {
     pub offsets: CompilerOffsets,
 }
 
-/// Returns the address of the `Method` that the running thread compiles; 0 for none, and for threads that are not known as
-/// compiler threads.
-///
-/// # Safety
-/// The slot is the running thread's, and `frames` are the bytes of its stack in use; `shared` has the VM's data.
-pub unsafe fn method(shared: &Shared, slot: &ThreadSlot, frames: Range<u64>) -> u64 {
-    let thread = slot.compiler.load(Ordering::Relaxed);
-    match &shared.compilers {
-        // SAFETY: by the caller's promise.
-        Some(compilers) if thread != 0 => unsafe { compilers.method(thread, frames) },
-        _ => 0,
-    }
-}
-
 impl Compilers {
-    /// Returns the address of the `Method` that the running thread compiles, which has its `CompilerThread` at `thread`; 0 for
-    /// none. `frames` are the bytes of the thread's stack in use.
+    /// Returns the address of the `Method` that the running thread compiles; 0 for none. `thread` is the address of its
+    /// `CompilerThread`, 0 while it is not known to be one; `frames` are the bytes of its stack in use.
     ///
     /// # Safety
     /// Key and offsets are those of the VM; `frames` is readable.
-    pub unsafe fn method(&self, thread: u64, frames: Range<u64>) -> u64 {
+    pub unsafe fn method(&self, thread: &AtomicU64, frames: Range<u64>) -> u64 {
         let Self { key, offsets } = *self;
+        let thread = thread.load(Ordering::Relaxed);
         // SAFETY: any number may be passed; reads an array of the thread, without a lock.
-        if unsafe { libc::pthread_getspecific(key) } as u64 != thread {
+        if thread == 0 || unsafe { libc::pthread_getspecific(key) } as u64 != thread {
             return 0;
         }
         // SAFETY: a field of the running thread's own description, which exists while the value of the key is set.

@@ -5,7 +5,7 @@
 //! interval is longer than the tick; then registers, `JavaThread` fields, stack bytes into a pool slab, request into the
 //! queue.
 //! No locked instruction follows the copy: it would wait until the copy has left the store buffer.
-//! Invariant: no allocation, lock, logging or panic, and no system call but those of [`super::heap`] and [`compilation`]; errno is kept.
+//! Invariant: no allocation, lock, logging or panic, and no system call but those of [`super::heap`]; errno is kept.
 //! The functions of `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
 
 #![deny(
@@ -23,8 +23,7 @@ use queue::{LostCause, Request, RequestFlags};
 
 use super::expiration::{Claimed, Expiration};
 use super::snapshot::{HEAD_BYTES, Snapshot, padded};
-use super::ucontext;
-use super::{compilation, mounted, own_stack};
+use super::{mounted, own_stack, ucontext};
 use crate::arena::{self, Shared};
 
 /// Cache lines of the handler's code (2.5 KB in release builds), which each sample needs.
@@ -112,8 +111,9 @@ unsafe fn tick(
     }
     capture.stack_low = from;
     capture.stack_high = if high == 0 { ucontext::thread_pointer() } else { high };
-    // SAFETY: the session made `shared`; the stack is this thread's.
-    let compiled_method = unsafe { compilation::method(shared, slot, from..high) };
+    let frames = from..from.saturating_add(used);
+    // SAFETY: the session took key and offsets from the VM; the stack is this thread's.
+    let compiled_method = shared.compilers.map_or(0, |vm| unsafe { vm.method(&slot.compiler, frames) });
     let mut stack_bytes = used.min(shared.max_stack) as usize;
     // SAFETY: taken on this thread, just now.
     let mounted = unsafe { mounted::of(&capture, shared, slot, stack_bytes) };

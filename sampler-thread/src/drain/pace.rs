@@ -11,7 +11,7 @@
 //!
 //! A drain measures how full the fullest queue was. From three quarters on the period is halved, down to 2 ms; below a half it
 //! grows a little each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the handler: a CPU
-//! timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 32 ms. Many requests at once halve
+//! timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 64 ms. Many requests at once halve
 //! the period as well, because each holds a copy of a stack.
 //! After a second without a request the period may be [`IDLE`] in any VM, so that an idle program is hardly ever
 //! disturbed. The first request ends that.
