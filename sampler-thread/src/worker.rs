@@ -296,9 +296,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
         if self.walker.take_redefined(&self.vm) {
             self.pace.watch(start);
         }
-        let before = self.stats.requests;
+        let (requests, bytes) = (self.stats.requests, self.stats.copied_bytes);
         self.sample_waiting();
-        let requests = self.stats.requests - before;
+        let (requests, bytes) = (self.stats.requests - requests, self.stats.copied_bytes - bytes);
         if requests > 0 {
             let cpu_ns = start_cpu_ns.map(|start_ns| clock::own_cpu_nanos().saturating_sub(start_ns));
             self.stats.drains_cpu_ns += cpu_ns.unwrap_or(0);
@@ -311,7 +311,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             // Others of these threads may follow.
             self.pace.watch(start);
         }
-        self.pace.after_drain(requests, self.intake.take_fullest());
+        self.pace.after_drain(requests, bytes, self.intake.take_fullest());
         self.unloading.wait().set_calm(self.pace.is_calm(start) && !self.pace.is_new(start));
         self.intake.sampler_sleeps(self.pace.period(start));
     }

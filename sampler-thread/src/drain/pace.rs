@@ -12,7 +12,7 @@
 //! A drain measures how full the fullest queue was. From three quarters on the period is halved, down to 2 ms; below a half it
 //! grows a little each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the handler: a CPU
 //! timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 64 ms. Many requests at once halve
-//! the period as well, because each holds a copy of a stack.
+//! the period as well, and so do large ones, because each holds a copy of a stack.
 //! After a second without a request the period may be [`IDLE`] in any VM, so that an idle program is hardly ever
 //! disturbed. The first request ends that.
 //! Invariant: the period stays within its bounds, and below the time in which a thread fills the smallest queue; a fixed
@@ -42,8 +42,10 @@ const CALM: Duration = Duration::from_secs(10);
 /// Time from the start in which most code that samples meet is new: a walk that comes after a pause which may have freed code
 /// steps only through code that was met before.
 const NEW: Duration = Duration::from_secs(2);
-/// Requests of a drain that are many: their copies take half a megabyte.
-const MANY: u64 = 64;
+/// Requests of a drain that are many.
+const MANY_REQUESTS: u64 = 64;
+/// Bytes of their copies that are many: the pool keeps as much again.
+const MANY_BYTES: u64 = 1 << 20;
 
 /// Fill in percent from which on drains become more frequent.
 const HIGH_WATER: u32 = 75;
@@ -147,8 +149,9 @@ impl Pace {
         self.watchful_until = Some(now + CALM);
     }
 
-    /// Adapts the period after a drain of `requests` that found the fullest queue `fill` percent full.
-    pub fn after_drain(&mut self, requests: u64, fill: u32) {
+    /// Adapts the period after a drain of `requests` with copies of `bytes` bytes in all, which found the fullest queue `fill`
+    /// percent full.
+    pub fn after_drain(&mut self, requests: u64, bytes: u64, fill: u32) {
         if self.tuning.is_exact() {
             return;
         }
@@ -161,7 +164,9 @@ impl Pace {
         };
         self.period = match fill {
             HIGH_WATER.. => self.period / 2,
-            _ if requests > MANY => (self.period / 2).max(self.period.min(WATCHFUL)),
+            _ if requests > MANY_REQUESTS || bytes > MANY_BYTES => {
+                (self.period / 2).max(self.period.min(WATCHFUL))
+            }
             LOW_WATER.. => self.period,
             _ => self.period + self.period / 4,
         };
@@ -181,7 +186,7 @@ mod tests {
     use super::*;
 
     fn after(pace: &mut Pace, drains: u32, requests: u64, fill: u32) -> Duration {
-        (0..drains).for_each(|_| pace.after_drain(requests, fill));
+        (0..drains).for_each(|_| pace.after_drain(requests, 0, fill));
         pace.period(Instant::now())
     }
 
@@ -212,7 +217,7 @@ mod tests {
     fn samples_wait_while_the_vm_tells_that_nothing_is_freed() {
         for (queue_ms, longest) in [(320, LONGEST), (128, Duration::from_millis(80)), (16, WATCHFUL)] {
             let mut pace = calm(Duration::from_millis(queue_ms));
-            assert_eq!(after(&mut pace, 10, MANY, 40), longest);
+            assert_eq!(after(&mut pace, 10, MANY_REQUESTS, 40), longest);
             assert!(pace.is_calm(Instant::now()));
             pace.set_may_wait(false);
             assert_eq!(after(&mut pace, 1, 1, 0), WATCHFUL);
@@ -224,10 +229,18 @@ mod tests {
     fn many_requests_do_not_wait() {
         let mut pace = calm(Duration::from_millis(320));
         assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
-        assert_eq!(after(&mut pace, 1, MANY + 1, 40), LONGEST / 2);
-        assert_eq!(after(&mut pace, 10, MANY + 1, 40), WATCHFUL);
+        assert_eq!(after(&mut pace, 1, MANY_REQUESTS + 1, 40), LONGEST / 2);
+        assert_eq!(after(&mut pace, 10, MANY_REQUESTS + 1, 40), WATCHFUL);
         assert_eq!(after(&mut pace, 3, 1, 80), WATCHFUL / 8);
-        assert_eq!(after(&mut pace, 1, MANY + 1, 40), WATCHFUL / 8, "full queues have shortened it further");
+        assert_eq!(
+            after(&mut pace, 1, MANY_REQUESTS + 1, 40),
+            WATCHFUL / 8,
+            "full queues have shortened it further"
+        );
+        let mut pace = calm(Duration::from_millis(320));
+        assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
+        pace.after_drain(1, MANY_BYTES + 1, 0);
+        assert_eq!(pace.period(Instant::now()), LONGEST / 2, "few large copies");
     }
 
     #[test]
@@ -266,7 +279,7 @@ mod tests {
         let mut pace = Pace::new(tuning);
         pace.set_may_wait(true);
         pace.shorten(now);
-        pace.after_drain(16, 100);
+        pace.after_drain(16, 0, 100);
         assert_eq!(pace.period(now), Duration::from_millis(5));
         assert!(!pace.is_calm(now + 2 * CALM), "pauses wait");
         let paused: Vec<bool> = (0..12).map(|_| pace.is_paused(pace.period(now))).collect();

@@ -9,6 +9,8 @@ use crate::validity::unloading::Unloading;
 pub struct Stats {
     /// Requests taken out of queues.
     pub requests: u64,
+    /// Bytes of their snapshots.
+    pub copied_bytes: u64,
     /// Samples put into batches.
     pub samples: u64,
     /// Samples whose stacks were walked to the root.
@@ -45,6 +47,7 @@ impl Default for Stats {
     fn default() -> Self {
         Self {
             requests: 0,
+            copied_bytes: 0,
             samples: 0,
             resolved: 0,
             biased: 0,

@@ -209,7 +209,7 @@ mod tests {
 
     fn written(head: &SnapshotHead) -> Vec<u8> {
         let mut bytes = head.capture.to_bytes().to_vec();
-        for word in [head.previous_cycles, head.stack_bytes, head.virtual_thread] {
+        for word in [head.compiled_method, head.previous_cycles, head.stack_bytes, head.virtual_thread] {
             bytes.extend_from_slice(&word.to_ne_bytes());
         }
         bytes.extend_from_slice(&[head.chunks, head.emptied, head.frozen_extent, head.name_coder]);

@@ -126,6 +126,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let start = Instant::now();
         self.accounts.open_slot(slot, process, &mut self.namer.names.dictionaries);
         self.stats.requests += 1;
+        self.stats.copied_bytes += u64::from(request.snapshot_len);
         let view = process.pool().view(request.snapshot, request.snapshot_len as usize);
         let snapshot = snapshot_of(view.as_ref(), &request);
         if snapshot.head.previous_cycles != 0 {
