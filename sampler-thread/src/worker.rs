@@ -34,6 +34,7 @@ use crate::send::batch::Batch;
 use crate::send::sink::Destinations;
 use crate::send::statistics::{Extent, Schedule, Stats};
 use crate::traces::Traces;
+use crate::validity::code_freeing::FIRST_WITHOUT_SWEEPER;
 use crate::validity::pause_wait::MARKER;
 use crate::validity::self_test::{CompiledWalks, SelfTest};
 use crate::validity::unloading::Unloading;
@@ -125,6 +126,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let processors = interval::processors();
         let mut pace = Pace::new(settings.pace);
         pace.set_may_wait(settings.unloading.is_all_proven());
+        if vm.hotspot.jdk_major() < FIRST_WITHOUT_SWEEPER {
+            pace.set_swept();
+        }
         let mut worker = Self {
             process,
             intake,

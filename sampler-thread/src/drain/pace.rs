@@ -5,6 +5,7 @@
 //! faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
 //! Approach: three longest periods, by what waiting has cost lately.
 //! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
+//!   [`SWEPT`] where a thread of the VM frees code at any time: the longer samples wait, the more of its rounds pass.
 //! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late or a walk failed;
 //!   always, if the VM cannot tell.
 //! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not walked.
@@ -22,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// Longest time between two drains.
 const LONGEST: Duration = Duration::from_millis(200);
+/// The same in a VM with a sweeper thread (JDK 11 to 19).
+const SWEPT: Duration = Duration::from_millis(100);
 /// Longest time between two drains of an idle program.
 const IDLE: Duration = Duration::from_millis(100);
 /// Longest time between two drains while samples may lose something by waiting.
@@ -76,6 +79,8 @@ pub struct Pace {
     running: Duration,
     /// True if the VM can tell that nothing was freed since a sample.
     may_wait: bool,
+    /// Longest period in this VM.
+    most: Duration,
     /// Consecutive drains without a request.
     empty_drains: u32,
     /// Longest period that the smallest queue allows.
@@ -97,6 +102,7 @@ impl Pace {
             period,
             running: Duration::ZERO,
             may_wait: false,
+            most: LONGEST,
             empty_drains: 0,
             longest: WATCHFUL,
             shortened_until: None,
@@ -110,10 +116,15 @@ impl Pace {
         self.may_wait = may_wait;
     }
 
+    /// Notes that a thread of the VM frees code at any time; to be called before the time of queues is set.
+    pub fn set_swept(&mut self) {
+        self.most = SWEPT;
+    }
+
     /// Notes in which time a busy thread fills the smallest queue.
     pub fn set_queue_time(&mut self, time: Duration) {
         // The rest is for threads that start while the sampler sleeps, and for a sampler that wakes late.
-        self.longest = (time / 8 * 5).clamp(WATCHFUL, LONGEST);
+        self.longest = (time / 8 * 5).clamp(WATCHFUL, self.most);
     }
 
     /// Returns the time to sleep before the next drain.
@@ -223,6 +234,15 @@ mod tests {
             assert_eq!(after(&mut pace, 1, 1, 0), WATCHFUL);
             assert!(!pace.is_calm(Instant::now()));
         }
+    }
+
+    #[test]
+    fn samples_wait_less_where_a_thread_frees_code() {
+        let mut pace = Pace::new(PaceTuning::default());
+        pace.set_may_wait(true);
+        pace.set_swept();
+        pace.set_queue_time(Duration::from_millis(320));
+        assert_eq!(after(&mut pace, 20, 1, 0), SWEPT);
     }
 
     #[test]

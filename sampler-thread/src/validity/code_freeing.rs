@@ -33,8 +33,8 @@ use crate::validity::variables::HiddenSymbols;
 /// Counters that together count every unloaded class: ordinary and archived ones.
 pub(crate) const CLASS_COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];
 
-/// First release in which collections free code.
-const FIRST_WITHOUT_SWEEPER: u32 = 20;
+/// First release in which collections free code, and no thread does.
+pub(crate) const FIRST_WITHOUT_SWEEPER: u32 = 20;
 
 /// Collectors whose young collections free no code, with the counters of their other collections.
 const COLLECTORS: [(&str, &[&str]); 3] = [
