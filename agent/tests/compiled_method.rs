@@ -1,4 +1,4 @@
-//! What the handler reads from a compiler thread, in made objects without a JVM.
+//! The handler finds the method that a compiler thread compiles. The test makes the VM's objects itself, without a JVM.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "calls that read the test's own memory")]
 
