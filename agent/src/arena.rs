@@ -39,7 +39,8 @@ pub struct ThreadSlot {
     /// The thread's `JavaThread*`, 0 while it is not a Java thread.
     /// Release by the registry after the stack bounds; Acquire by the handler.
     pub java_thread: AtomicU64,
-    /// The thread's `CompilerThread*`, 0 while it is not known to be one. Relaxed: whatever is read from it is checked.
+    /// The thread's `CompilerThread*`, 0 while it is not known to be one. Relaxed: the handler uses it only if it is what the
+    /// VM itself has stored for the running thread.
     pub compiler: AtomicU64,
     /// Lowest address of the thread's stack, 0 if unknown.
     pub stack_low: AtomicU64,

@@ -2,9 +2,8 @@
 //!
 //! Problem: a handler runs on any thread, and the VM's own look-up of the current thread is no interface.
 //! Approach: the VM keeps the current `Thread` in thread-specific data for its own signal handlers
-//! ([`thread_key`]). A `Thread` that is no `JavaThread` (of the GC) has
-//! no JNI environment: the first thread of each C++ class is told apart by a checked read of the place where one must lie,
-//! and the class is remembered by its table of functions.
+//! ([`thread_key`]). A `Thread` that is no `JavaThread` (of the GC) has no JNI environment: the first thread of each C++ class
+//! is told apart by a checked read of the place where one must lie, and the class is remembered by its table of functions.
 //! Invariant: plain loads are made from the running thread's own `JavaThread` and C library description only.
 //! pthread_getspecific reads an array that belongs to the thread; glibc and musl neither allocate nor lock in it.
 
