@@ -86,7 +86,7 @@ pub enum DebugError {
 impl Default for DebugOptions {
     fn default() -> Self {
         Self {
-            queues: SizeRange { start: Capacity::Entries64, most: Capacity::Entries2048 },
+            queues: SizeRange { start: Capacity::Entries128, most: Capacity::Entries2048 },
             pace: PaceTuning::default(),
             #[cfg(feature = "hooks")]
             hooks: Hooks::default(),

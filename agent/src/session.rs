@@ -48,7 +48,7 @@ use crate::self_test::{self, Subject};
 use crate::signal::compilation::Compilers;
 use crate::signal::{io_signal, ucontext};
 use crate::start_error::StartError;
-use crate::threads::{JavaThreads, Registry, SampledProcess, TaskFolder};
+use crate::threads::{JavaThreads, Registry, SampledProcess, ThreadFiles};
 use crate::{
     destinations, handler_memory, kernel_threads, log, perf_event, scheduling, session_facts, signal,
     thread_layout, time_source, timer,
@@ -299,7 +299,7 @@ impl Session {
             memory,
             hotspot: Arc::clone(&hotspot),
             archive: Once::new(),
-            tasks: TaskFolder::open(),
+            thread_files: ThreadFiles::open(),
         };
         let examined = Arc::clone(&hotspot);
         let generated = Arc::new(Routines::new(now));

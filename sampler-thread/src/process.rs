@@ -227,8 +227,9 @@ pub trait Threads: Send + Sync + 'static {
 pub trait Timers: Send + Sync + 'static {
     /// Notes that a drain begins which will walk everything the queues hold.
     fn drain_begins(&self);
-    /// Moves timers to threads that ran without one, where the kernel grants fewer timers than there are threads.
-    fn rotate(&self);
+    /// Moves timers to threads that ran without one, where the kernel grants fewer timers than there are threads;
+    /// returns whether it does.
+    fn rotate(&self) -> bool;
     /// Returns the period with this index, in nanoseconds.
     fn period_ns(&self, index: u8) -> u64;
     /// Sets the distance between samples at once, and the period of new timers; returns false if the latter is impossible

@@ -20,6 +20,7 @@ use crate::account::timestamps::{Reading, TickClock};
 use crate::account::virtual_threads::VirtualThreads;
 use crate::account::waiting::Waiting;
 use crate::drain::intake::{Intake, Requests};
+use crate::drain::next_sweep::NextSweep;
 use crate::drain::pace::Pace;
 #[cfg(feature = "hooks")]
 use crate::hooks::ActiveHooks;
@@ -34,7 +35,6 @@ use crate::send::batch::Batch;
 use crate::send::sink::Destinations;
 use crate::send::statistics::{Extent, Schedule, Stats};
 use crate::traces::Traces;
-use crate::validity::code_freeing::FIRST_WITHOUT_SWEEPER;
 use crate::validity::pause_wait::MARKER;
 use crate::validity::self_test::{CompiledWalks, SelfTest};
 use crate::validity::unloading::Unloading;
@@ -49,10 +49,12 @@ mod tune;
 
 /// Shortest time between two searches for threads that started or ended without an event; one comes after a drain.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
+/// Time between the first two: the second one reads what would otherwise be read in the first pause of a collector.
+const FIRST_DISCOVER_PERIOD: Duration = Duration::from_millis(20);
 /// Time between two messages with samples, if there are enough of them.
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
 /// Samples that are enough for a message, which costs some 60 bytes besides its samples, acknowledgement included.
-const FLUSH_SAMPLES: usize = 40;
+const FLUSH_SAMPLES: usize = 400;
 /// Longest time that a sample waits in a batch, and shortest between two statistics.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(1);
 
@@ -80,6 +82,7 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     batch: Batch,
     stats: Stats,
     pace: Pace,
+    next_sweep: NextSweep,
     /// Buffer of requests that are being walked.
     requests: Requests,
     /// Requests of threads without Java, walked after the others.
@@ -95,6 +98,8 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     waiting: Waiting,
     schedule: Schedule,
     traces: Option<Arc<Traces>>,
+    /// True if threads lack timers, so that these are rotated often.
+    shares_timers: bool,
     /// Time of the next rotation of timers.
     next_rotation: Instant,
     /// Losses by cause in the last statistics message.
@@ -126,9 +131,6 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let processors = interval::processors();
         let mut pace = Pace::new(settings.pace);
         pace.set_may_wait(settings.unloading.is_all_proven());
-        if vm.hotspot.jdk_major() < FIRST_WITHOUT_SWEEPER {
-            pace.set_swept();
-        }
         let mut worker = Self {
             process,
             intake,
@@ -152,6 +154,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             batch: Batch::default(),
             stats: Stats::default(),
             pace,
+            next_sweep: NextSweep::default(),
             requests: Requests::new(),
             without_java: Requests::new(),
             collected: Instant::now(),
@@ -162,6 +165,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             waiting: Waiting::start(settings.process_cpu_before_ns > 0),
             schedule: Schedule::default(),
             traces: settings.traces,
+            shares_timers: false,
             next_rotation: Instant::now() + DISCOVER_PERIOD,
             sent_lost: Vec::new(),
             has_failed: false,
@@ -204,12 +208,15 @@ impl<P: Process, M: Memory> Worker<P, M> {
     }
 
     fn sample_until_end(&mut self, inbox: &Inbox) -> End {
-        let mut next_discover = Instant::now();
+        let (mut next_discover, mut discover_period) = (Instant::now(), FIRST_DISCOVER_PERIOD);
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
         loop {
             let now = Instant::now();
-            let period = self.pace.period(now);
+            let period = match self.shares_timers {
+                true => self.pace.period(now).min(DISCOVER_PERIOD),
+                false => self.pace.period(now),
+            };
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
             let end = match inbox.wait(left.map_or(period, |left| left.min(period))) {
                 Woken::End(reason) => Some(reason),
@@ -261,7 +268,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
                     self.unloading.wait().set_marker(marker.map_or(0, |marker| marker.tid));
                     self.pace.set_may_wait(self.unloading.is_all_proven());
                 }
-                next_discover = now + DISCOVER_PERIOD;
+                next_discover = now + std::mem::replace(&mut discover_period, DISCOVER_PERIOD);
             }
             self.rotate_timers(now);
             self.retire_ended();
@@ -316,14 +323,18 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.watch(start);
         }
         self.pace.after_drain(requests, bytes, self.intake.take_fullest());
-        self.unloading.wait().set_calm(self.pace.is_calm(start) && !self.pace.is_new(start));
+        let sweeps = self.unloading.ahead(&self.vm.memory);
+        self.pace.set_until_sweep(self.next_sweep.longest(start, sweeps));
+        let is_new = self.pace.is_new(start);
+        self.unloading.wait().set_new(is_new);
+        self.unloading.wait().set_calm(self.pace.is_calm(start) && !is_new);
         self.intake.sampler_sleeps(self.pace.period(start));
     }
 
     /// Rotates timers if that is due, during and between drains.
     fn rotate_timers(&mut self, now: Instant) {
         if now >= self.next_rotation {
-            self.process.rotate();
+            self.shares_timers = self.process.rotate();
             self.next_rotation = now + DISCOVER_PERIOD;
         }
     }

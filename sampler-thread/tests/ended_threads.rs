@@ -189,7 +189,9 @@ impl Threads for &'static Process {
 impl Timers for &'static Process {
     fn drain_begins(&self) {}
 
-    fn rotate(&self) {}
+    fn rotate(&self) -> bool {
+        false
+    }
 
     fn period_ns(&self, _index: u8) -> u64 {
         PERIOD_NS

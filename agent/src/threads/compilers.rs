@@ -20,6 +20,8 @@ impl Registry {
     pub(super) fn find_compilers(&self, hotspot: &HotSpot, memory: &impl Memory) {
         let wanted: Vec<(u32, i32)> = {
             let mut table = self.table.lock();
+            let table = &mut *table;
+            table.awaits_compilers = false;
             let entries = table.entries.iter_mut().enumerate();
             let found = entries.filter_map(|(slot, entry)| {
                 let entry = entry.as_mut()?;
@@ -27,6 +29,8 @@ impl Registry {
                     && !entry.facts.name.starts_with(SWEEPER)
                     && entry.compiler_searches < MAX_SEARCHES;
                 entry.compiler_searches += u8::from(wants);
+                // Even if this search finds it: one listing more does no harm.
+                table.awaits_compilers |= wants && entry.compiler_searches < MAX_SEARCHES;
                 wants.then_some((u32::try_from(slot).ok()?, entry.facts.tid))
             });
             found.collect()

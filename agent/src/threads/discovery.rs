@@ -2,37 +2,64 @@
 //!
 //! Problem: threads of the VM and of native libraries start without an event, and the kernel's list of them costs a
 //! microsecond a thread: with ten thousand threads a listing every 100 ms would take a tenth of a processor.
-//! Approach: the number of threads is cheap to read. While it stays the same, a listing is due rarely; when it has
-//! changed, as soon as listings take no more than a small share of the time.
-//! Invariant: a listing is due at the latest a second or two hundred times its cost after the last one, whichever is
-//! longer.
+//! Approach: the number of threads is cheap to read, and so is the newest thread id on the system or in the container. While
+//! both stay the same, no thread has started or ended. While only the number stays the same, a listing is due rarely; when it
+//! has changed, as soon as listings take no more than a small share of the time.
+//! Invariant: while threads start anywhere on the system, a listing is due at the latest a second or two hundred times its cost
+//! after the last one, whichever is longer; else ten times as late.
 //!
-//! Source: `/proc/self/task` has a link for each thread (Linux `fs/proc/base.c`, `proc_task_getattr`).
+//! Sources: `/proc/self/task` has a link for each thread (Linux `fs/proc/base.c`, `proc_task_getattr`); the last number in
+//! `/proc/loadavg` is the newest id of a thread in the reader's pid namespace (`fs/proc/loadavg.c`, `loadavg_proc_show`).
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 /// Longest time between two listings that are cheap.
 const UNCHANGED: Duration = Duration::from_secs(1);
+/// The same while no thread starts on the system: a listing in case the kernel's numbers mean something else there.
+const QUIET: Duration = Duration::from_secs(10);
 /// Multiple of its own cost that a listing waits while the number of threads stays the same, and after it has changed.
 const UNCHANGED_COSTS: u32 = 200;
 const CHANGED_COSTS: u32 = 20;
 
-/// The folder `/proc/self/task`, kept open, because finding it by its path is most of the work of a look.
-#[derive(Debug)]
-pub struct TaskFolder(Option<File>);
+/// Longest text of `/proc/loadavg`.
+const LOADAVG: usize = 128;
 
-impl TaskFolder {
-    /// Opens that of this process.
+/// What the kernel tells about threads, as far as it can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Look {
+    /// Links of `/proc/self/task`: the number of threads and a constant.
+    pub links: Option<u64>,
+    /// Newest thread id on the system, or in the container.
+    pub newest: Option<u64>,
+}
+
+/// The kernel's files, kept open, because finding them by their paths is most of the work of a look.
+#[derive(Debug)]
+pub struct ThreadFiles {
+    tasks: Option<File>,
+    loadavg: Option<File>,
+}
+
+impl ThreadFiles {
+    /// Opens those of this process.
     pub fn open() -> Self {
-        Self(File::open("/proc/self/task").ok())
+        Self { tasks: File::open("/proc/self/task").ok(), loadavg: File::open("/proc/loadavg").ok() }
     }
 
-    /// Returns its links: the number of threads and a constant; 0 if they cannot be read.
-    pub fn links(&self) -> u64 {
-        let facts = self.0.as_ref().and_then(|folder| folder.metadata().ok());
-        facts.map_or(0, |facts| facts.nlink())
+    /// Reads them.
+    pub fn look(&self) -> Look {
+        let links = self.tasks.as_ref().and_then(|folder| Some(folder.metadata().ok()?.nlink()));
+        Look { links, newest: self.newest() }
+    }
+
+    fn newest(&self) -> Option<u64> {
+        let mut text = [0; LOADAVG];
+        let length = self.loadavg.as_ref()?.read_at(&mut text, 0).ok()?;
+        let text = str::from_utf8(text.get(..length)?).ok()?;
+        // A kernel that does not know it reports 0.
+        text.split_whitespace().next_back()?.parse().ok().filter(|&newest| newest != 0)
     }
 }
 
@@ -41,7 +68,7 @@ impl TaskFolder {
 struct Listing {
     ended: Instant,
     cost: Duration,
-    links: u64,
+    look: Look,
 }
 
 /// Decides when a listing is due.
@@ -51,21 +78,24 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Returns whether a listing is due, when the directory has `links`; `unsettled` counts as a change.
-    pub fn is_due(&self, now: Instant, links: u64, unsettled: bool) -> bool {
+    /// Returns whether a listing is due after a `look`; `unsettled` counts as a change.
+    pub fn is_due(&self, now: Instant, look: Look, unsettled: bool) -> bool {
         let Some(last) = self.last else { return true };
         let waited = now.saturating_duration_since(last.ended);
-        // A directory that cannot be read counts as changed.
-        if unsettled || links == 0 || links != last.links {
-            waited >= last.cost * CHANGED_COSTS
-        } else {
-            waited >= UNCHANGED.max(last.cost * UNCHANGED_COSTS)
+        // What cannot be read counts as changed.
+        let is_same = |now: Option<u64>, before: Option<u64>| now.is_some() && now == before;
+        match () {
+            () if unsettled || !is_same(look.links, last.look.links) => waited >= last.cost * CHANGED_COSTS,
+            () if !is_same(look.newest, last.look.newest) => {
+                waited >= UNCHANGED.max(last.cost * UNCHANGED_COSTS)
+            }
+            () => waited >= QUIET.max(last.cost * UNCHANGED_COSTS),
         }
     }
 
-    /// Records a listing from `begun` to `ended`, before which the directory had `links`.
-    pub fn listed(&mut self, begun: Instant, ended: Instant, links: u64) {
-        self.last = Some(Listing { ended, cost: ended.saturating_duration_since(begun), links });
+    /// Records a listing from `begun` to `ended`, before which there was a `look`.
+    pub fn listed(&mut self, begun: Instant, ended: Instant, look: Look) {
+        self.last = Some(Listing { ended, cost: ended.saturating_duration_since(begun), look });
     }
 }
 
@@ -75,30 +105,53 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn look(links: u64, newest: u64) -> Look {
+        let known = |number: u64| Some(number).filter(|&number| number != 0);
+        Look { links: known(links), newest: known(newest) }
+    }
+
     #[test]
     fn expensive_listings_are_rare() {
         let start = Instant::now();
         let mut discovery = Discovery::default();
-        assert!(discovery.is_due(start, 5, false), "the first");
-        discovery.listed(start, start + MS, 5);
-        let due = |discovery: &Discovery, ms: u32, links, unsettled| {
-            discovery.is_due(start + MS + ms * MS, links, unsettled)
+        assert!(discovery.is_due(start, look(5, 9), false), "the first");
+        discovery.listed(start, start + MS, look(5, 9));
+        let due = |discovery: &Discovery, ms: u32, look, unsettled| {
+            discovery.is_due(start + MS + ms * MS, look, unsettled)
         };
-        assert!(!due(&discovery, 999, 5, false));
-        assert!(due(&discovery, 1000, 5, false));
-        for (links, unsettled) in [(6, false), (4, false), (5, true), (0, false)] {
-            assert!(!due(&discovery, 19, links, unsettled));
-            assert!(due(&discovery, 20, links, unsettled));
+        assert!(!due(&discovery, 9_999, look(5, 9), false), "no thread has started or ended");
+        assert!(due(&discovery, 10_000, look(5, 9), false));
+        for newest in [10, 8, 0] {
+            assert!(!due(&discovery, 999, look(5, newest), false));
+            assert!(due(&discovery, 1000, look(5, newest), false));
         }
-        discovery.listed(start, start + 10 * MS, 5);
-        assert!(!due(&discovery, 2008, 5, false));
-        assert!(due(&discovery, 2009, 5, false));
+        for (links, unsettled) in [(6, false), (4, false), (5, true), (0, false)] {
+            assert!(!due(&discovery, 19, look(links, 9), unsettled));
+            assert!(due(&discovery, 20, look(links, 9), unsettled));
+        }
+        discovery.listed(start, start + 10 * MS, look(5, 9));
+        assert!(!due(&discovery, 2008, look(5, 10), false));
+        assert!(due(&discovery, 2009, look(5, 10), false));
+        discovery.listed(start, start + 100 * MS, look(5, 9));
+        assert!(!due(&discovery, 20_098, look(5, 9), false));
+        assert!(due(&discovery, 20_099, look(5, 9), false));
+        discovery.listed(start, start + MS, look(5, 0));
+        assert!(due(&discovery, 1000, look(5, 0), false), "the newest id cannot be read");
+    }
+
+    #[test]
+    fn a_thread_that_starts_has_a_newer_id() {
+        let files = ThreadFiles::open();
+        let before = files.look().newest;
+        let during = std::thread::spawn(move || ThreadFiles::open().look().newest).join().expect("no panic");
+        assert!(before.is_some(), "this kernel reports it");
+        assert_ne!(before, during);
     }
 
     #[test]
     fn the_directory_has_a_link_for_each_thread() {
         let (ready, go) = (std::sync::Barrier::new(9), std::sync::Barrier::new(9));
-        let folder = TaskFolder::open();
+        let files = ThreadFiles::open();
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -109,13 +162,13 @@ mod tests {
             ready.wait();
             // Other tests start and end threads meanwhile: a listing counts where nothing changed around it.
             let (links, listed) = std::iter::repeat_with(|| {
-                (folder.links(), crate::kernel_threads::list().len(), folder.links())
+                (files.look().links, crate::kernel_threads::list().len(), files.look().links)
             })
             .find_map(|(before, listed, after)| (before == after).then_some((before, listed as u64)))
             .unwrap_or_default();
             go.wait();
             assert!(listed > 8);
-            assert_eq!(links, listed + 2);
+            assert_eq!(links, Some(listed + 2));
         });
     }
 }

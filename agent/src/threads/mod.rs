@@ -23,7 +23,7 @@ mod table;
 mod timers;
 pub mod traced;
 
-pub use discovery::TaskFolder;
+pub use discovery::ThreadFiles;
 pub use java_threads::JavaThreads;
 pub use registry::Registry;
 pub use sampled_process::SampledProcess;

@@ -28,8 +28,8 @@ const MIN_ROUNDS: u64 = 2;
 const SHARE_ROUNDS: u64 = 10;
 
 impl Registry {
-    /// Runs one round.
-    pub(super) fn rotate(&self) {
+    /// Runs one round; returns whether threads lack timers.
+    pub(super) fn rotate(&self) -> bool {
         let (round, lacks_timers, waiting) = {
             let mut table = self.table.lock();
             table.rotation.round += 1;
@@ -39,9 +39,14 @@ impl Registry {
         };
         // Without the lock: a file, and a system call for each thread.
         let too_many = if round % SHARE_ROUNDS == 0 { timer::adapt_share() } else { 0 };
-        if !lacks_timers && too_many == 0 {
-            return;
+        let shares_timers = lacks_timers || too_many > 0;
+        if shares_timers {
+            self.share_timers(waiting, too_many);
         }
+        shares_timers
+    }
+
+    fn share_timers(&self, waiting: Vec<Waiting>, too_many: u64) {
         let waiting: Vec<Waiting> =
             waiting.into_iter().filter(|thread| thread.is_burning(self.clock)).collect();
         let mut table = self.table.lock();

@@ -17,7 +17,7 @@ use sampler_thread::process::{
 use stackwalk::{HotSpot, LiveMemory};
 
 use super::Registry;
-use super::discovery::TaskFolder;
+use super::discovery::ThreadFiles;
 use super::registry::pass_on;
 use crate::arena;
 use crate::jvmti::{symbols, vm_memory};
@@ -37,7 +37,7 @@ pub struct SampledProcess {
     /// Done once the archive of classes is added to the memory.
     pub archive: Once,
     /// The list of the process's threads.
-    pub tasks: TaskFolder,
+    pub thread_files: ThreadFiles,
 }
 
 impl Queues for SampledProcess {
@@ -88,11 +88,11 @@ impl Threads for SampledProcess {
     fn discover(&self) {
         self.archive.call_once(|| vm_memory::add_archive(self.memory, &self.hotspot));
         vm_memory::add_code_heaps(self.memory, &self.hotspot);
-        let (begun, links) = (Instant::now(), self.tasks.links());
+        let (begun, seen) = (Instant::now(), self.thread_files.look());
         let look = {
             let mut table = self.registry.table.lock();
-            let unsettled = !table.detached.is_empty();
-            if table.stopped || table.is_registering || !table.discovery.is_due(begun, links, unsettled) {
+            let unsettled = !table.detached.is_empty() || table.awaits_compilers;
+            if table.stopped || table.is_registering || !table.discovery.is_due(begun, seen, unsettled) {
                 return;
             }
             table.listings += 1;
@@ -107,7 +107,7 @@ impl Threads for SampledProcess {
         self.registry.open_found(&alive, kernel_threads::name_of);
         self.registry.find_compilers(&self.hotspot, self.memory);
         let mut table = self.registry.table.lock();
-        table.discovery.listed(begun, Instant::now(), links);
+        table.discovery.listed(begun, Instant::now(), seen);
     }
 
     fn library_loads(&self) -> Option<u64> {
@@ -192,9 +192,10 @@ impl Timers for SampledProcess {
         self.registry.table.lock().periods.drain_begins();
     }
 
-    fn rotate(&self) {
-        self.registry.rotate();
+    fn rotate(&self) -> bool {
+        let shares_timers = self.registry.rotate();
         self.registry.correct_events();
+        shares_timers
     }
 
     fn period_ns(&self, index: u8) -> u64 {

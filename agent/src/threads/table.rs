@@ -125,6 +125,8 @@ pub(super) struct Table {
     /// Listings of the process's threads that have begun.
     pub(super) listings: u64,
     pub(super) discovery: Discovery,
+    /// True if compiler threads were not found in the VM's list of threads.
+    pub(super) awaits_compilers: bool,
     pub(super) remainder: Remainder,
     pub(super) rotation: Rotation,
     pub(super) periods: Periods,

@@ -11,10 +11,13 @@
 //! slices), `Documentation/admin-guide/cgroup-v2.rst` (cpu.stat, cpu.max), `Documentation/scheduler/sched-bwc.rst` (of
 //! version 1: throttled_time, cpu.cfs_quota_us); proc(5), mountinfo.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use proto::v1;
 use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io;
 
 use crate::account::clock;
 
@@ -27,10 +30,27 @@ const FIRST_STEP_NS: u64 = 1_000_000_000;
 /// threads would keep a processor from the program for a tenth of a second.
 const READ_AT_START: usize = 256;
 
-/// Returns the run-queue delay of a thread of this process since it began, in nanoseconds; `None` if it is not reported or
-/// the thread has ended.
-pub fn run_delay_ns(tid: i32) -> Option<u64> {
-    parse_schedstat(&std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?)
+/// Longest text of a schedstat: three numbers of 64 bits.
+const SCHEDSTAT: usize = 64;
+
+/// The folder of the threads of this process, kept open, because finding it by its path is half the work of a reading.
+#[derive(Debug)]
+struct Tasks(Option<File>);
+
+impl Tasks {
+    fn open() -> Self {
+        Self(File::open("/proc/self/task").ok())
+    }
+
+    /// Returns the run-queue delay of a thread since it began, in nanoseconds; `None` if it is not reported or the thread
+    /// has ended.
+    fn run_delay_ns(&self, tid: i32) -> Option<u64> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = fs::openat(self.0.as_ref()?, format!("{tid}/schedstat"), flags, Mode::empty()).ok()?;
+        let mut text = [0; SCHEDSTAT];
+        let length = io::read(file, &mut text).ok()?;
+        parse_schedstat(std::str::from_utf8(text.get(..length)?).ok()?)
+    }
 }
 
 fn parse_schedstat(text: &str) -> Option<u64> {
@@ -158,6 +178,7 @@ impl Course {
 /// Waiting for processors since the profile began.
 #[derive(Debug)]
 pub(crate) struct Waiting {
+    tasks: Tasks,
     /// Delays of threads from before the profile.
     before: FxHashMap<i32, u64>,
     /// Threads from before the profile whose delay has not been read yet.
@@ -175,7 +196,7 @@ impl Waiting {
     /// Begins on a thread of the process; in a program that `ran_before`, what its threads have waited until now is left
     /// out.
     pub(crate) fn start(ran_before: bool) -> Self {
-        let cgroup = Cgroup::of_this_process();
+        let (tasks, cgroup) = (Tasks::open(), Cgroup::of_this_process());
         let threads = std::fs::read_dir("/proc/self/task").ok().filter(|_| ran_before);
         let mut tids =
             threads.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -183,14 +204,15 @@ impl Waiting {
             before: tids
                 .by_ref()
                 .take(READ_AT_START)
-                .filter_map(|tid| Some((tid, run_delay_ns(tid)?)))
+                .filter_map(|tid| Some((tid, tasks.run_delay_ns(tid)?)))
                 .collect(),
             unread: tids.collect(),
             ended_ns: 0,
-            delay_ns: run_delay_ns(nix::unistd::gettid().as_raw()).map(|_| 0),
+            delay_ns: tasks.run_delay_ns(nix::unistd::gettid().as_raw()).map(|_| 0),
             throttled: cgroup.is_some().then(Throttled::default),
             cgroup,
             course: Course::new(clock::monotonic_nanos()),
+            tasks,
         }
     }
 
@@ -201,7 +223,7 @@ impl Waiting {
         if !has_run && (self.unread.contains(&tid) || self.before.contains_key(&tid)) {
             return Some(0);
         }
-        let present = run_delay_ns(tid)?;
+        let present = self.tasks.run_delay_ns(tid)?;
         if self.unread.remove(&tid) {
             self.before.insert(tid, present);
         }
@@ -332,10 +354,10 @@ mod tests {
     #[test]
     fn threads_from_before_the_profile_begin_at_zero() {
         let own = nix::unistd::gettid().as_raw();
-        if run_delay_ns(own).is_none() {
+        let mut waiting = Waiting::start(false);
+        if waiting.tasks.run_delay_ns(own).is_none() {
             return;
         }
-        let mut waiting = Waiting::start(false);
         (waiting.before, waiting.unread) = (FxHashMap::default(), FxHashSet::from_iter([own]));
         assert_eq!(waiting.of_thread(own, false), Some(0));
         assert!(waiting.unread.contains(&own), "an idle thread is not read");

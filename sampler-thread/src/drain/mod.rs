@@ -2,6 +2,7 @@
 
 mod alarm;
 pub(crate) mod intake;
+pub(crate) mod next_sweep;
 pub mod pace;
 mod placement;
 mod pool_size;

@@ -5,7 +5,7 @@
 //! faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
 //! Approach: three longest periods, by what waiting has cost lately.
 //! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
-//!   [`SWEPT`] where a thread of the VM frees code at any time: the longer samples wait, the more of its rounds pass.
+//!   Less where a thread of the VM is about to free code (`drain::next_sweep`).
 //! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late or a walk failed;
 //!   always, if the VM cannot tell.
 //! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not walked.
@@ -22,9 +22,7 @@
 use std::time::{Duration, Instant};
 
 /// Longest time between two drains.
-const LONGEST: Duration = Duration::from_millis(200);
-/// The same in a VM with a sweeper thread (JDK 11 to 19).
-const SWEPT: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_millis(400);
 /// Longest time between two drains of an idle program.
 const IDLE: Duration = Duration::from_millis(100);
 /// Longest time between two drains while samples may lose something by waiting.
@@ -36,7 +34,7 @@ pub const SHORTEST: Duration = Duration::from_millis(2);
 const IDLE_DRAINS: u32 = 40;
 
 /// Longest time between two drains while the VM frees what samples refer to.
-const SHORTENED: Duration = Duration::from_millis(5);
+pub const SHORTENED: Duration = Duration::from_millis(5);
 /// Time for which the period stays shortened.
 const SHORTENED_FOR: Duration = Duration::from_secs(1);
 
@@ -45,10 +43,12 @@ const CALM: Duration = Duration::from_secs(10);
 /// Time from the start in which most code that samples meet is new: a walk that comes after a pause which may have freed code
 /// steps only through code that was met before.
 const NEW: Duration = Duration::from_secs(2);
+/// Longest time between two drains meanwhile.
+const LONGEST_WHILE_NEW: Duration = Duration::from_millis(50);
 /// Requests of a drain that are many.
-const MANY_REQUESTS: u64 = 64;
+const MANY_REQUESTS: u64 = 256;
 /// Bytes of their copies that are many: the pool keeps as much again.
-const MANY_BYTES: u64 = 1 << 20;
+const MANY_BYTES: u64 = 2 << 20;
 
 /// Fill in percent from which on drains become more frequent.
 const HIGH_WATER: u32 = 75;
@@ -79,8 +79,8 @@ pub struct Pace {
     running: Duration,
     /// True if the VM can tell that nothing was freed since a sample.
     may_wait: bool,
-    /// Longest period in this VM.
-    most: Duration,
+    /// Longest period because of a sweep that may come (`drain::next_sweep`).
+    until_sweep: Duration,
     /// Consecutive drains without a request.
     empty_drains: u32,
     /// Longest period that the smallest queue allows.
@@ -102,7 +102,7 @@ impl Pace {
             period,
             running: Duration::ZERO,
             may_wait: false,
-            most: LONGEST,
+            until_sweep: LONGEST,
             empty_drains: 0,
             longest: WATCHFUL,
             shortened_until: None,
@@ -116,15 +116,15 @@ impl Pace {
         self.may_wait = may_wait;
     }
 
-    /// Notes that a thread of the VM frees code at any time; to be called before the time of queues is set.
-    pub fn set_swept(&mut self) {
-        self.most = SWEPT;
+    /// Notes how long samples may wait until a sweep comes; `None` without a limit.
+    pub fn set_until_sweep(&mut self, longest: Option<Duration>) {
+        self.until_sweep = longest.unwrap_or(LONGEST);
     }
 
     /// Notes in which time a busy thread fills the smallest queue.
     pub fn set_queue_time(&mut self, time: Duration) {
         // The rest is for threads that start while the sampler sleeps, and for a sampler that wakes late.
-        self.longest = (time / 8 * 5).clamp(WATCHFUL, self.most);
+        self.longest = (time / 8 * 5).clamp(WATCHFUL, LONGEST);
     }
 
     /// Returns the time to sleep before the next drain.
@@ -133,8 +133,9 @@ impl Pace {
         match () {
             () if self.tuning.is_exact() => self.period,
             () if is_before(self.shortened_until) => self.period.min(SHORTENED),
-            () if is_before(self.watchful_until) => self.period.min(WATCHFUL),
-            () => self.period,
+            () if is_before(self.watchful_until) => self.period.min(WATCHFUL).min(self.until_sweep),
+            () if self.is_new(now) => self.period.min(LONGEST_WHILE_NEW).min(self.until_sweep),
+            () => self.period.min(self.until_sweep),
         }
     }
 
@@ -179,7 +180,7 @@ impl Pace {
                 (self.period / 2).max(self.period.min(WATCHFUL))
             }
             LOW_WATER.. => self.period,
-            _ => self.period + self.period / 4,
+            _ => self.period + self.period / 2,
         };
         self.period = self.period.clamp(SHORTEST, longest);
     }
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn samples_wait_while_the_vm_tells_that_nothing_is_freed() {
-        for (queue_ms, longest) in [(320, LONGEST), (128, Duration::from_millis(80)), (16, WATCHFUL)] {
+        for (queue_ms, longest) in [(640, LONGEST), (128, Duration::from_millis(80)), (16, WATCHFUL)] {
             let mut pace = calm(Duration::from_millis(queue_ms));
             assert_eq!(after(&mut pace, 10, MANY_REQUESTS, 40), longest);
             assert!(pace.is_calm(Instant::now()));
@@ -237,17 +238,20 @@ mod tests {
     }
 
     #[test]
-    fn samples_wait_less_where_a_thread_frees_code() {
-        let mut pace = Pace::new(PaceTuning::default());
-        pace.set_may_wait(true);
-        pace.set_swept();
-        pace.set_queue_time(Duration::from_millis(320));
-        assert_eq!(after(&mut pace, 20, 1, 0), SWEPT);
+    fn samples_wait_less_where_a_sweep_is_near() {
+        let mut pace = calm(Duration::from_millis(640));
+        assert_eq!(after(&mut pace, 20, 1, 0), LONGEST);
+        pace.set_until_sweep(Some(SHORTENED));
+        assert_eq!(pace.period(Instant::now()), SHORTENED);
+        pace.watch(Instant::now());
+        assert_eq!(pace.period(Instant::now()), SHORTENED);
+        pace.set_until_sweep(None);
+        assert_eq!(pace.period(Instant::now() + CALM), LONGEST);
     }
 
     #[test]
     fn many_requests_do_not_wait() {
-        let mut pace = calm(Duration::from_millis(320));
+        let mut pace = calm(Duration::from_millis(640));
         assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
         assert_eq!(after(&mut pace, 1, MANY_REQUESTS + 1, 40), LONGEST / 2);
         assert_eq!(after(&mut pace, 10, MANY_REQUESTS + 1, 40), WATCHFUL);
@@ -257,7 +261,7 @@ mod tests {
             WATCHFUL / 8,
             "full queues have shortened it further"
         );
-        let mut pace = calm(Duration::from_millis(320));
+        let mut pace = calm(Duration::from_millis(640));
         assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
         pace.after_drain(1, MANY_BYTES + 1, 0);
         assert_eq!(pace.period(Instant::now()), LONGEST / 2, "few large copies");
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn an_idle_program_is_drained_rarely_until_its_next_request() {
-        let mut pace = calm(Duration::from_millis(320));
+        let mut pace = calm(Duration::from_millis(640));
         pace.set_may_wait(false);
         assert_eq!(after(&mut pace, IDLE_DRAINS, 0, 0), WATCHFUL);
         assert_eq!(after(&mut pace, 10, 0, 0), IDLE);
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_by_waiting_shortens_the_period() {
-        let mut pace = calm(Duration::from_millis(320));
+        let mut pace = calm(Duration::from_millis(640));
         assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
         let now = Instant::now();
         pace.shorten(now);
@@ -284,7 +288,7 @@ mod tests {
         }
         after(&mut pace, 10, 9, 80);
         assert_eq!(pace.period(now), SHORTEST, "full queues shorten it further");
-        let mut pace = calm(Duration::from_millis(320));
+        let mut pace = calm(Duration::from_millis(640));
         after(&mut pace, 10, 1, 0);
         pace.watch(now);
         assert_eq!(pace.period(now), WATCHFUL);

@@ -94,6 +94,18 @@ impl CodeFreeing {
         Some(Sweeps { begun, ended: memory.read_u64(ended).unwrap_or(0) })
     }
 
+    /// Reads how near the next sweep is; `None` if sweeps do not come in bursts.
+    pub(crate) fn ahead(&self, memory: &impl Memory) -> Option<Ahead> {
+        if !(17..FIRST_WITHOUT_SWEEPER).contains(&self.jdk_major) {
+            return None;
+        }
+        let begun = memory.read_u64(self.sweep_counts()?.0).ok()?;
+        let bytes_left = self.symbols.changes().and_then(|(changed, threshold)| {
+            Some(memory.read_u64(threshold).ok()?.saturating_sub(memory.read_u64(changed).ok()?))
+        });
+        Some(Ahead { begun, bytes_left })
+    }
+
     /// Returns where the VM counts sweeps that have begun, and those that have ended.
     fn sweep_counts(&self) -> Option<(u64, u64)> {
         let (begun, ended) = self.symbols.sweeps();
@@ -124,6 +136,15 @@ pub(crate) struct Sweeps {
     pub begun: u64,
     /// Rounds that have ended; in JDK 11 again those that have begun.
     pub ended: u64,
+}
+
+/// How near the next sweep is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// Sweeps that have begun.
+    pub begun: u64,
+    /// Bytes of code that are still to change before the next one; `None` if that is not known.
+    pub bytes_left: Option<u64>,
 }
 
 /// The last readings, and since when they are known.

@@ -78,8 +78,10 @@ impl Lifetime {
         }
         change = change.max(self.apply(self.unloading.observe(memory), memory));
         self.until = before;
-        let (code, sweeps) = (self.unloading.code_mark(memory), self.unloading.sweeps(memory));
-        self.code.note(code, sweeps, self.unloading.ticks());
+        // While a pause waits that is counted already, the mark from before it: nothing is freed yet.
+        let of_last_pause = self.unloading.code_mark_of_last_pause();
+        let code = of_last_pause.or_else(|| self.unloading.code_mark(memory));
+        self.code.note(code, self.unloading.sweeps(memory), self.unloading.ticks());
         self.change = self.change.max(change);
         change
     }
@@ -145,8 +147,13 @@ impl Lifetime {
     /// have freed it.
     pub(crate) fn is_code_certain(&self, ticks: u64, memory: &impl Memory) -> bool {
         let is_kept = self.code.is_kept_since(ticks, self.unloading.sweeps(memory));
-        let is_same = || self.code.is_same_since(ticks, self.unloading.code_mark(memory));
-        is_kept && (self.unloading.is_code_certain(ticks) || is_same())
+        let is_same = |mark| self.code.is_same_since(ticks, mark);
+        let in_no_pause = || {
+            self.unloading.is_code_certain(ticks)
+                || is_same(self.unloading.code_mark(memory))
+                || is_same(self.unloading.code_mark_of_last_pause())
+        };
+        is_kept && in_no_pause()
     }
 
     /// Returns whether a class that is kept alive by `loaded_by` can never be unloaded.

@@ -22,6 +22,8 @@ use crate::account::clock;
 pub const MARKER: &str = "G1 Main Marker";
 /// Time after the budget at which a sleep was too long; an idle processor wakes within 0.1 ms.
 const OVERSLEPT: Duration = Duration::from_millis(1);
+/// Budgets for which a pause waits while most code is new: a walk through new code takes some 50 us.
+const BUDGETS_WHILE_NEW: u32 = 5;
 /// Pauses that do not sleep after one that has overslept: at most one in so many waits for a processor.
 const SLEEPLESS_PAUSES: u32 = 1000;
 
@@ -42,6 +44,8 @@ pub struct PauseWait {
     sleepless: AtomicU32,
     /// True if pauses do not wait. Relaxed: a pause that has an old value waits once too often, or once too little.
     is_calm: AtomicBool,
+    /// True while most code is new, so that walks take long. Relaxed: as above.
+    is_new: AtomicBool,
     /// Kernel thread id of [`MARKER`], 0 if there is none, and its CPU time at the last pause. Relaxed: numbers of their own.
     marker: (AtomicI32, AtomicU64),
     /// Pauses that continued before everything was drained.
@@ -60,6 +64,7 @@ impl PauseWait {
             answered: AtomicU32::new(0),
             sleepless: AtomicU32::new(0),
             is_calm: AtomicBool::new(false),
+            is_new: AtomicBool::new(false),
             marker: (AtomicI32::new(0), AtomicU64::new(0)),
             cut_short: AtomicU64::new(0),
         }
@@ -102,7 +107,9 @@ impl PauseWait {
             self.requested.store(pause, Ordering::Release);
             self.pause_waits.store(true, Ordering::Relaxed);
             wake();
-            if !self.await_answer(pause, start + self.budget) {
+            let is_new = self.is_new.load(Ordering::Relaxed);
+            let budget = self.budget * if is_new { BUDGETS_WHILE_NEW } else { 1 };
+            if !self.await_answer(pause, start + budget) {
                 // Relaxed: a statistic.
                 self.cut_short.fetch_add(1, Ordering::Relaxed);
             }
@@ -161,6 +168,11 @@ impl PauseWait {
     /// Notes whether pauses need not wait.
     pub fn set_calm(&self, is_calm: bool) {
         self.is_calm.store(is_calm, Ordering::Relaxed);
+    }
+
+    /// Notes whether most code is new to the profile.
+    pub fn set_new(&self, is_new: bool) {
+        self.is_new.store(is_new, Ordering::Relaxed);
     }
 
     /// Notes the kernel thread id of [`MARKER`].

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use queue::Histogram;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::validity::code_freeing::{CLASS_COUNTERS, CodeFreeing, Sweeps};
+use crate::validity::code_freeing::{Ahead, CLASS_COUNTERS, CodeFreeing, Sweeps};
 use crate::validity::pause_wait::PauseWait;
 use crate::validity::redefinition::{Progress, Redefinition};
 
@@ -87,8 +87,8 @@ pub struct Unloading {
 
 /// Attempts of the VM thread to get the lock of the observations: some microseconds.
 const LOCK_ATTEMPTS: u32 = 100;
-/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 200 ms at least.
-const MAX_OBSERVATIONS: usize = 256;
+/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 400 ms at least.
+const MAX_OBSERVATIONS: usize = 512;
 /// In place of a mark that cannot be read.
 const NO_MARK: u64 = u64::MAX;
 
@@ -172,10 +172,26 @@ impl Unloading {
         sweeps
     }
 
+    /// Reads how near the next sweep is; `None` if that limits nothing.
+    pub(crate) fn ahead(&self, memory: &impl Memory) -> Option<Ahead> {
+        self.freeing.ahead(memory)
+    }
+
     /// Returns whether it is certain for samples of any age what the VM has freed of their classes and code, so that they can
     /// wait; false before the VM's variables are located, where they are needed.
     pub fn is_all_proven(&self) -> bool {
         matches!(self.detector, Detector::Counters(_)) && self.freeing.is_proven()
+    }
+
+    /// Returns the number of [`Self::code_mark`] when the last pause ended, if none has continued since: the VM counts some
+    /// pauses before they are reported, and nothing is freed while such a pause waits. `None` if it is not known.
+    pub fn code_mark_of_last_pause(&self) -> Option<u64> {
+        // Acquire: pairs with the end of a pause. What a pause frees is freed while the number is odd.
+        let pauses = self.pauses.load(Ordering::Acquire);
+        let mark = self.code_mark_before.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let is_outside = pauses.is_multiple_of(2) && pauses == self.pauses.load(Ordering::Relaxed);
+        Some(mark).filter(|&mark| is_outside && mark != NO_MARK)
     }
 
     /// Returns whether no pause began after `ticks`, so that none has freed code that ran then.
@@ -221,15 +237,25 @@ impl Unloading {
     /// Notes the mark at the end of a pause, before any Java thread runs again.
     pub fn pause_ends(&self, memory: &impl Memory) {
         let count = self.pauses.load(Ordering::Relaxed);
+        // Before the number is even: outside of a pause, this is the mark of its end.
+        self.note_code_mark(memory);
         self.pauses.store((count | 1) + 1, Ordering::Release);
-        self.note(memory);
+        self.note_observation(memory);
     }
 
     /// Notes the mark for the sampler thread: at the end of a pause, and before the first timer runs, because a sample is
     /// certain only if the mark was read before it.
     pub fn note(&self, memory: &impl Memory) {
-        let observation = self.observe(memory);
+        self.note_code_mark(memory);
+        self.note_observation(memory);
+    }
+
+    fn note_code_mark(&self, memory: &impl Memory) {
         self.code_mark_before.store(self.code_mark(memory).unwrap_or(NO_MARK), Ordering::Relaxed);
+    }
+
+    fn note_observation(&self, memory: &impl Memory) {
+        let observation = self.observe(memory);
         // The sampler holds the lock for an exchange of two pointers. If it has no processor just then, the observation is
         // left out: fewer names are certain.
         let lock = (0..LOCK_ATTEMPTS).find_map(|_| {

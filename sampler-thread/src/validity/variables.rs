@@ -31,13 +31,16 @@ enum Kind {
 }
 
 /// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25), `JvmtiExport::_has_redefined_a_class` (11),
-/// `NMethodSweeper::_traversals` and `NMethodSweeper::_total_nof_code_cache_sweeps` (up to JDK 19), and the fault-tolerant load
-/// with the place where it faults (missing in 17.0.2 and before, where it is generated code).
-const WANTED: [(&str, Kind); 6] = [
+/// `NMethodSweeper::_traversals` and `NMethodSweeper::_total_nof_code_cache_sweeps` (up to JDK 19),
+/// `NMethodSweeper::_bytes_changed` and `NMethodSweeper::_sweep_threshold_bytes` (17 to 19), and the fault-tolerant load with the
+/// place where it faults (missing in 17.0.2 and before, where it is generated code).
+const WANTED: [(&str, Kind); 8] = [
     ("_ZN11JvmtiExport19_redefinition_countE", Kind::Variable(8)),
     ("_ZN11JvmtiExport22_has_redefined_a_classE", Kind::Variable(1)),
     ("_ZN14NMethodSweeper11_traversalsE", Kind::Variable(8)),
     ("_ZN14NMethodSweeper28_total_nof_code_cache_sweepsE", Kind::Variable(8)),
+    ("_ZN14NMethodSweeper14_bytes_changedE", Kind::Variable(8)),
+    ("_ZN14NMethodSweeper22_sweep_threshold_bytesE", Kind::Variable(8)),
     ("SafeFetchN_impl", Kind::Label),
     ("_SafeFetchN_fault", Kind::Label),
 ];
@@ -57,6 +60,8 @@ struct Found {
     redefinitions: Option<Variable>,
     /// Sweeps of the code cache that have begun, and those that have ended; each has 8 bytes.
     sweeps: (Option<u64>, Option<u64>),
+    /// Bytes of code that have changed since the last sweep, and bytes from which on the next one comes.
+    changes: Option<(u64, u64)>,
     safe_fetch: Option<u64>,
 }
 
@@ -93,12 +98,12 @@ impl HiddenSymbols {
         self.found.get_or_init(|| {
             let found = self.library.as_ref().map(|(path, bias)| {
                 let places = find(path, WANTED).map(|place| Some(place?.wrapping_add(*bias)));
-                let [count, flag, begun, ended, safe_fetch, fault] = places;
+                let [count, flag, begun, ended, changed, threshold, safe_fetch, fault] = places;
                 let variable = |bytes| move |address| Variable { address, bytes };
                 // It faults where the handler looks for the fault: at its first instruction.
                 let safe_fetch = safe_fetch.filter(|_| safe_fetch == fault);
                 let redefinitions = count.map(variable(8)).or(flag.map(variable(1)));
-                Found { redefinitions, sweeps: (begun, ended), safe_fetch }
+                Found { redefinitions, sweeps: (begun, ended), changes: changed.zip(threshold), safe_fetch }
             });
             let found = found.unwrap_or_default();
             if found.redefinitions.is_none() {
@@ -123,6 +128,12 @@ impl HiddenSymbols {
     /// Returns where the VM counts sweeps of the code cache that have begun, and those that have ended; `None` as above.
     pub fn sweeps(&self) -> (Option<u64>, Option<u64>) {
         self.found.get().map_or((None, None), |found| found.sweeps)
+    }
+
+    /// Returns where the VM counts the bytes of code that have changed since the last sweep, and where it keeps their number
+    /// from which on the next sweep comes; `None` as above.
+    pub fn changes(&self) -> Option<(u64, u64)> {
+        self.found.get()?.changes
     }
 
     /// Returns the address of the VM's fault-tolerant load; `None` if it was not found, or not looked for.

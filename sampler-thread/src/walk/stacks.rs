@@ -50,6 +50,17 @@ pub struct Walk {
     pub is_restricted: bool,
 }
 
+impl Walk {
+    /// Returns whether the walk ended early at something that it might have found in place a little sooner.
+    pub(crate) fn may_be_late(&self) -> bool {
+        let may_be_freed = matches!(
+            self.stop,
+            Stop::CodeReplaced(_) | Stop::UnknownCode(_) | Stop::InvalidMethod(_) | Stop::Unreadable(_)
+        );
+        may_be_freed || self.is_restricted && !self.stop.is_complete()
+    }
+}
+
 /// Walks stacks; owns the caches that walks need.
 pub struct StackWalker {
     scopes: Box<ScopeCache>,

@@ -168,7 +168,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.stats.walk_ns.record(nanos(*walk_time + start.elapsed()));
         if stack.is_late {
             self.pace.shorten(start);
-        } else if !stack.complete && request.flags.contains(RequestFlags::IN_JAVA_THREAD) {
+        } else if walk.may_be_late() && request.flags.contains(RequestFlags::IN_JAVA_THREAD) {
             self.pace.watch(start);
         }
         (stack, virtual_thread)

@@ -1,0 +1,85 @@
+//! Tells how long samples may wait where a sweep of the VM's code is near (JDK 17 to 19).
+//!
+//! Problem: sweeps come in bursts. The first turns much code into zombies, which counts as changed code, so the next ones
+//! begin some 20 ms apart, and the second of them takes the proof from stacks that were sampled before the first
+//! (`validity::code_freeing`).
+//! Approach: the VM begins a sweep when a number of bytes of code has changed, which it counts. Samples wait at most for the
+//! time in which the rest can change, or for a small part of the time in which nothing has changed, and for a short time while
+//! a burst lasts.
+//! Invariant: where the VM has no sweeper this limits nothing. JDK 11 sweeps about once in fifteen safepoints, without bursts.
+//!
+//! Sources: `NMethodSweeper::report_state_change` and `SweeperThreshold` in `runtime/sweeper.cpp`, JDK 17. In H2 (the program of
+//! `./demo`) up to 1.7 MB of code changed in a second, and a burst took 0.2 s.
+
+use std::time::{Duration, Instant};
+
+use crate::drain::pace::WATCHFUL;
+use crate::validity::code_freeing::Ahead;
+
+/// Code that changes in a second at most, in bytes: twice what was seen.
+const CHANGED_IN_A_SECOND: u64 = 4_000_000;
+/// Part of the time without a change for which samples may wait, however near the next sweep is.
+const OF_QUIET_TIME: u32 = 40;
+/// Time after the begin of a sweep in which others may follow at once.
+const BURST: Duration = Duration::from_millis(200);
+/// Time between two drains in a burst: shorter than between two of its sweeps.
+const IN_BURST: Duration = Duration::from_millis(5);
+
+/// The sweeps that were seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NextSweep {
+    ahead: Option<Ahead>,
+    /// When code was seen to change last.
+    changed: Option<Instant>,
+    burst_until: Option<Instant>,
+}
+
+impl NextSweep {
+    /// Returns how long samples may wait; `None` without a limit.
+    pub(crate) fn longest(&mut self, now: Instant, ahead: Option<Ahead>) -> Option<Duration> {
+        let Ahead { begun, bytes_left } = ahead?;
+        let before = self.ahead.replace(Ahead { begun, bytes_left });
+        if before.is_none_or(|before| before.begun != begun) {
+            self.burst_until = Some(now + BURST);
+        }
+        if before != self.ahead {
+            self.changed = Some(now);
+        }
+        if self.burst_until.is_some_and(|until| now < until) {
+            return Some(IN_BURST);
+        }
+        let Some(bytes_left) = bytes_left else { return Some(WATCHFUL) };
+        let by_rate = Duration::from_micros(bytes_left.saturating_mul(1_000_000) / CHANGED_IN_A_SECOND);
+        let quiet = self.changed.map_or(Duration::ZERO, |changed| now.saturating_duration_since(changed));
+        Some(by_rate.max(quiet / OF_QUIET_TIME).max(IN_BURST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn samples_wait_less_before_a_sweep_and_in_a_burst() {
+        let mut next = NextSweep::default();
+        let start = Instant::now();
+        let mut longest = |at_ms, begun, bytes_left| {
+            next.longest(start + ms(at_ms), Some(Ahead { begun, bytes_left })).map(|time| time.as_millis())
+        };
+        assert_eq!(longest(0, 0, Some(1_200_000)), Some(5), "one may have begun just before");
+        assert_eq!(longest(200, 0, Some(1_000_000)), Some(250));
+        assert_eq!(longest(201, 0, Some(80_000)), Some(20));
+        assert_eq!(longest(601, 0, Some(80_000)), Some(20));
+        assert_eq!(longest(8_201, 0, Some(80_000)), Some(200), "nothing has changed for eight seconds");
+        assert_eq!(longest(8_301, 0, Some(0)), Some(5));
+        assert_eq!(longest(9_000, 1, Some(1_200_000)), Some(5), "a sweep has begun");
+        assert_eq!(longest(9_199, 1, Some(1_200_000)), Some(5));
+        assert_eq!(longest(9_200, 1, Some(1_200_000)), Some(300));
+        assert_eq!(longest(9_201, 1, None), Some(25));
+        assert_eq!(next.longest(start, None), None, "without a sweeper");
+    }
+}
