@@ -5,14 +5,14 @@
 //! faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
 //! Approach: three longest periods, by what waiting has cost lately.
 //! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
-//!   Less where a thread of the VM is about to free code (`drain::next_sweep`).
-//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late or a walk failed;
-//!   always, if the VM cannot tell.
+//!   Less where a thread of the VM is about to free code (`drain::next_sweep`), and while most code is new.
+//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late, or a walk ended at code
+//!   that may have been freed; always, if the VM cannot tell.
 //! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not walked.
 //!
 //! A drain measures how full the fullest queue was. From three quarters on the period is halved, down to 2 ms; below a half it
-//! grows a little each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the handler: a CPU
-//! timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 64 ms. Many requests at once halve
+//! grows by half each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the handler: a CPU
+//! timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 128 ms. Many requests at once halve
 //! the period as well, and so do large ones, because each holds a copy of a stack.
 //! After a second without a request the period may be [`IDLE`] in any VM, so that an idle program is hardly ever
 //! disturbed. The first request ends that.
@@ -206,7 +206,15 @@ mod tests {
         let mut pace = Pace::new(PaceTuning::default());
         pace.set_may_wait(true);
         pace.set_queue_time(queue);
+        pace.new_until = Instant::now();
         pace
+    }
+
+    #[test]
+    fn samples_wait_less_while_code_is_new() {
+        let mut pace = Pace { new_until: Instant::now() + NEW, ..calm(Duration::from_millis(640)) };
+        assert_eq!(after(&mut pace, 20, 1, 0), LONGEST_WHILE_NEW);
+        assert_eq!(pace.period(Instant::now() + NEW), LONGEST);
     }
 
     #[test]

@@ -328,6 +328,16 @@ mod tests {
     }
 
     #[test]
+    fn pauses_wait_longer_while_most_code_is_new() {
+        let (budget, wait) = (Duration::from_micros(50), PauseWait::new(Duration::from_micros(50)));
+        wait.set_new(true);
+        let start = Instant::now();
+        wait.await_drain(start, false, || true, || {});
+        assert_eq!(wait.cut_short(), 1);
+        assert!(start.elapsed() >= budget * BUDGETS_WHILE_NEW);
+    }
+
+    #[test]
     fn a_pause_waits_for_requests_that_were_taken() {
         let wait = PauseWait::new(Duration::from_micros(50));
         let requested = wait.begin_drain();

@@ -337,6 +337,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_that_waits_has_freed_nothing() {
+        let (unloading, memory) = (unloading(), StackCopy::new(0, &[]));
+        assert_eq!(unloading.code_mark_of_last_pause(), None, "no pause has ended");
+        unloading.code_mark_before.store(3, Ordering::Relaxed);
+        assert_eq!(unloading.code_mark_of_last_pause(), Some(3));
+        unloading.pause_begins(&memory, || false, || {});
+        assert_eq!(unloading.code_mark_of_last_pause(), None, "it has continued");
+        unloading.pause_ends(&memory);
+        assert_eq!(unloading.code_mark_of_last_pause(), None, "its end has no mark");
+    }
+
+    #[test]
     fn the_end_of_a_pause_does_not_wait_for_a_lock() {
         let (unloading, memory) = (unloading(), StackCopy::new(0, &[]));
         let held = unloading.observations.lock();
