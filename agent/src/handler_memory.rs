@@ -128,32 +128,32 @@ fn classes_of(options: &Options) -> [SlabClass; 5] {
     slab_classes(processors, options.max_stack, options.debug.slabs())
 }
 
-/// Minimum of spare slabs in all classes but the largest: enough for half a second of two busy processors at 250 ticks
-/// each, if many busy threads keep the sampler waiting.
-const MIN_SPARE: usize = 256;
+/// Minimum of slabs in all classes but the largest: enough for half a second of two busy processors at 250 ticks each, if many
+/// busy threads keep the sampler waiting.
+const MIN_SLABS: usize = 256;
 
 /// Returns the classes of slabs for so many processors and copies of so many bytes; `fixed` is their number in each class,
 /// without spare ones.
 ///
-/// At most one sample per processor and tick is in flight between two drains; 32 per processor cover a sampler that is
-/// kept from running for an eighth of a second.
-/// Typical stacks are below 16 KiB; the classes above are for deep recursion and the interpreter.
-/// The largest holds what a processor can sample until the first drain, at half of the usual interval.
+/// At most one sample per processor and tick is in flight between two drains; 128 per processor cover half a second, longer than
+/// the longest time between two drains. An unused slab costs addresses only.
+/// Typical stacks are below 16 KiB; the classes above are for deep recursion and the interpreter. Large copies make drains
+/// frequent, so of the largest a processor has what it can sample in 32 ms.
 fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
-    // Spare slabs cost addresses, and 16 bytes each, until a class is half used.
-    let class = |bytes, count: usize, min_spare| {
+    // In service for each processor, and at most. Spare slabs cost addresses, and 16 bytes each, until a class is half used.
+    let class = |bytes, count: usize, most: usize, min: usize| {
         if let Some(count) = fixed {
             return SlabClass::fixed(bytes, count.get());
         }
-        let spare = (4 * count * processors).max(min_spare);
-        SlabClass { bytes, count: count * processors, spare }
+        let (count, most) = (count * processors, (most * processors).max(min));
+        SlabClass { bytes, count, spare: most - count }
     };
     [
-        class(512, 32, MIN_SPARE),
-        class(8 << 10, 32, MIN_SPARE),
-        class(32 << 10, 16, MIN_SPARE),
-        class(160 << 10, 8, MIN_SPARE),
-        class(max_stack.max(1 << 20) + 4096, 6, 0),
+        class(512, 128, 160, MIN_SLABS),
+        class(8 << 10, 128, 160, MIN_SLABS),
+        class(32 << 10, 64, 80, MIN_SLABS),
+        class(160 << 10, 16, 40, MIN_SLABS),
+        class(max_stack.max(1 << 20) + 4096, 8, 30, 0),
     ]
 }

@@ -61,7 +61,7 @@ on_every_jdk! {
     /// With rare drains the small queues overflow, the losses are counted, the queues grow, and every thread's account
     /// closes.
     fn queues_grow_after_losses(jdk) {
-        let run = busy_threads(SECONDS_WITH_HOOKS, &["drain:1s"]).record(jdk);
+        let run = busy_threads(SECONDS_WITH_HOOKS, &["drain:1s", "queue:16..2048"]).record(jdk);
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
         let summary = run.summary();

@@ -174,7 +174,7 @@ pub const OPTIONS: [AgentOption; 36] = [
         "`200us`",
         "`off` to 100ms",
         "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s, m, h, d)",
-        "how long a garbage collection pause may wait for samples to be named",
+        "how long a garbage collection pause may wait for samples to be named; five times as long in the first two seconds of a profile",
     ),
     option(
         ["redact", "NAMES"],

@@ -44,7 +44,7 @@ const CALM: Duration = Duration::from_secs(10);
 /// steps only through code that was met before.
 const NEW: Duration = Duration::from_secs(2);
 /// Longest time between two drains meanwhile.
-const LONGEST_WHILE_NEW: Duration = Duration::from_millis(50);
+const LONGEST_WHILE_NEW: Duration = Duration::from_millis(40);
 /// Requests of a drain that are many.
 const MANY_REQUESTS: u64 = 256;
 /// Bytes of their copies that are many: the pool keeps as much again.
@@ -134,7 +134,6 @@ impl Pace {
             () if self.tuning.is_exact() => self.period,
             () if is_before(self.shortened_until) => self.period.min(SHORTENED),
             () if is_before(self.watchful_until) => self.period.min(WATCHFUL).min(self.until_sweep),
-            () if self.is_new(now) => self.period.min(LONGEST_WHILE_NEW).min(self.until_sweep),
             () => self.period.min(self.until_sweep),
         }
     }
@@ -174,6 +173,8 @@ impl Pace {
             () if is_idle => self.longest.min(IDLE),
             () => WATCHFUL,
         };
+        // Grows from there: the pool of stack copies grows with what a drain finds.
+        let longest = if self.is_new(Instant::now()) { longest.min(LONGEST_WHILE_NEW) } else { longest };
         self.period = match fill {
             HIGH_WATER.. => self.period / 2,
             _ if requests > MANY_REQUESTS || bytes > MANY_BYTES => {
@@ -214,7 +215,8 @@ mod tests {
     fn samples_wait_less_while_code_is_new() {
         let mut pace = Pace { new_until: Instant::now() + NEW, ..calm(Duration::from_millis(640)) };
         assert_eq!(after(&mut pace, 20, 1, 0), LONGEST_WHILE_NEW);
-        assert_eq!(pace.period(Instant::now() + NEW), LONGEST);
+        pace.new_until = Instant::now();
+        assert_eq!(after(&mut pace, 1, 1, 0), LONGEST_WHILE_NEW * 3 / 2);
     }
 
     #[test]
