@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use stackwalk::{Frame, Lines, Memory, Method, Stop};
 
+use crate::name::dictionaries::Node;
 use crate::name::frames::FrameNames;
 use crate::name::routines::Routines;
 use crate::name::shown::{MostFrames, Shown};
@@ -120,12 +121,24 @@ impl StackNamer {
         });
         let newest = walker.frames(walk).iter().find(|frame| frame.method().is_some());
         let is_biased = newest.is_some_and(Frame::is_moved);
-        let id = self.node(walker, walk, named, stop);
+        let node = self.node(walker, walk, named, stop);
+        let id = self.names.dictionaries.sampled(node);
         #[cfg(feature = "hooks")]
         if named > 0 && walker.comparison.is_some() {
+            let unloaded = self.names.unloaded;
             self.name_frames(vm, walker, walk, 0, (snapshot, thread));
-            let full = self.names.dictionaries.stack(&self.ids, stop);
-            walker.comparison.iter_mut().for_each(|comparison| comparison.count_ids(id, full));
+            let full = self.names.dictionaries.root(stop);
+            let full = self.names.dictionaries.leaf(full, self.ids.iter().rev().copied());
+            // Not the numbers: a node that was forgotten gets another one.
+            let is_same = node.hash() == full.hash();
+            walker.comparison.iter_mut().for_each(|comparison| comparison.count_ids(is_same));
+            if !is_same {
+                tracing::warn!(
+                    "a reused stack has other content: {named} of {} frames named before, {unloaded} frames unloaded, {:?}",
+                    walker.frames(walk).len(),
+                    walk.reused
+                );
+            }
         }
         NamedStack {
             id,
@@ -200,14 +213,14 @@ impl StackNamer {
 
     /// Returns the node of the stack whose newest frames have `ids`; if the walk is kept, keeps the nodes of all frames for
     /// the thread's next stack.
-    fn node(&mut self, walker: &mut StackWalker, walk: &Walk, named: usize, stop: &str) -> u64 {
+    fn node(&mut self, walker: &mut StackWalker, walk: &Walk, named: usize, stop: &str) -> Node {
         let versions = self.versions(walker);
         let Self { names: FrameNames { dictionaries, uncertain_at, .. }, ids, .. } = self;
         let nodes = walker.previous.nodes(walk.slot).filter(|_| uncertain_at.is_none());
         let known = nodes.as_ref().and_then(|nodes| nodes.of_frames.get(named.checked_sub(1)?));
         let caller = known.copied().unwrap_or_else(|| dictionaries.root(stop));
         let frames = ids.iter().rev().copied();
-        let leaf = match nodes.filter(|_| walk.number != 0) {
+        match nodes.filter(|_| walk.number != 0) {
             Some(nodes) => {
                 nodes.of_frames.truncate(named);
                 // Entries are no frames of a profile.
@@ -216,8 +229,7 @@ impl StackNamer {
                 nodes.of_frames.last().copied().unwrap_or(caller)
             }
             None => dictionaries.leaf(caller, frames),
-        };
-        dictionaries.sampled(leaf)
+        }
     }
 
     /// Fills `ids` with all but the `named` oldest frames; 0 for frames that are not part of a profile.

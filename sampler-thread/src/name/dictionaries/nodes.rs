@@ -56,7 +56,7 @@ impl Node {
     pub(super) const NONE: Self = Self { id: 0, hash: 0 };
 
     /// The hash of its content; never 0.
-    pub(super) fn hash(self) -> u64 {
+    pub(in crate::name) fn hash(self) -> u64 {
         self.hash
     }
 }

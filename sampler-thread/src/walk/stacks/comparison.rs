@@ -19,16 +19,16 @@ pub(crate) struct Comparison {
     pub(crate) different: u64,
     /// Walks between which the VM may have freed code or unloaded classes.
     pub(crate) apart: u64,
-    /// Stacks that got the same id.
+    /// Stacks that got the same id by content.
     pub(crate) named: u64,
-    /// Stacks that got another id.
+    /// Stacks that got another one.
     pub(crate) misnamed: u64,
 }
 
 impl Comparison {
-    /// Counts the ids that a stack got with the nodes of the previous one and without.
-    pub(crate) fn count_ids(&mut self, reusing: u64, full: u64) {
-        if reusing == full {
+    /// Counts a stack by whether it has the same content with the nodes of the previous one and without.
+    pub(crate) fn count_ids(&mut self, is_same: bool) {
+        if is_same {
             self.named += 1;
         } else {
             self.misnamed += 1;
