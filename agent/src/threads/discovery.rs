@@ -26,7 +26,7 @@ const CHANGED_COSTS: u32 = 20;
 /// Longest text of `/proc/loadavg`.
 const LOADAVG: usize = 128;
 
-/// What the kernel tells about threads, as far as it can be read.
+/// Numbers from the kernel that change with every start or end of a thread; `None` if they cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Look {
     /// Links of `/proc/self/task`: the number of threads and a constant.
@@ -82,7 +82,7 @@ impl Discovery {
     pub fn is_due(&self, now: Instant, look: Look, unsettled: bool) -> bool {
         let Some(last) = self.last else { return true };
         let waited = now.saturating_duration_since(last.ended);
-        // What cannot be read counts as changed.
+        // A number that cannot be read counts as changed.
         let is_same = |now: Option<u64>, before: Option<u64>| now.is_some() && now == before;
         match () {
             () if unsettled || !is_same(look.links, last.look.links) => waited >= last.cost * CHANGED_COSTS,
