@@ -34,7 +34,7 @@ pub const SHORTEST: Duration = Duration::from_millis(2);
 const IDLE_DRAINS: u32 = 40;
 
 /// Longest time between two drains while the VM frees what samples refer to.
-pub const SHORTENED: Duration = Duration::from_millis(5);
+const SHORTENED: Duration = Duration::from_millis(5);
 /// Time for which the period stays shortened.
 const SHORTENED_FOR: Duration = Duration::from_secs(1);
 
