@@ -186,7 +186,8 @@ impl Unloading {
     /// Returns the number of [`Self::code_mark`] when the last pause ended, if none has continued since: the VM counts some
     /// pauses before they are reported, and nothing is freed while such a pause waits. `None` if it is not known.
     pub fn code_mark_of_last_pause(&self) -> Option<u64> {
-        // Acquire: pairs with the end of a pause. What a pause frees is freed while the number is odd.
+        // Acquire: what was read before is read before this number. What a pause frees is freed while it is odd.
+        fence(Ordering::Acquire);
         let pauses = self.pauses.load(Ordering::Acquire);
         let mark = self.code_mark_before.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
