@@ -8,11 +8,31 @@
 /// Smallest group, as a power of two of bytes: some 14 functions of libjvm.
 const LEAST_SHIFT: u32 = 12;
 
-/// Start of a function, and the number of its symbol in the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Start of a function, and what else its symbol says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Start {
     pub(super) address: u32,
-    pub(super) symbol: u32,
+    /// Position of its name among the names of its table.
+    pub(super) name: u32,
+    /// Size in bytes, 0 if unknown, below [`Start::IS_GLOBAL`]; this bit for a global symbol.
+    size: u32,
+}
+
+impl Start {
+    const IS_GLOBAL: u32 = 1 << 31;
+
+    pub(super) fn new(address: u32, size: u64, is_global: bool, name: u32) -> Self {
+        let size = u32::try_from(size).unwrap_or(u32::MAX).min(Self::IS_GLOBAL - 1);
+        Self { address, name, size: if is_global { size | Self::IS_GLOBAL } else { size } }
+    }
+
+    pub(super) fn size(self) -> u64 {
+        (self.size & !Self::IS_GLOBAL).into()
+    }
+
+    pub(super) fn is_global(self) -> bool {
+        self.size & Self::IS_GLOBAL != 0
+    }
 }
 
 /// The starts of all functions.
@@ -47,7 +67,7 @@ impl Starts {
             groups[at] += groups[at - 1];
         }
         let mut next = groups.clone();
-        let mut starts = vec![Start { address: 0, symbol: 0 }; all.len()];
+        let mut starts = vec![Start::default(); all.len()];
         for start in all {
             let place = &mut next[group(start)];
             starts[*place as usize] = *start;
@@ -82,10 +102,10 @@ impl Starts {
         })
     }
 
-    /// Returns the symbols of the functions that start at `address`, in the order of their table.
-    pub(super) fn symbols_at(&self, address: u32) -> impl Iterator<Item = u32> {
+    /// Returns the functions that start at `address`, in the order of their table.
+    pub(super) fn all_at(&self, address: u32) -> impl Iterator<Item = Start> {
         let group = self.number(address.into()).map(|number| self.group(number)).unwrap_or_default();
-        group.iter().filter(move |start| start.address == address).map(|start| start.symbol)
+        group.iter().filter(move |start| start.address == address).copied()
     }
 
     /// Returns the first start after `address`, which is one.
@@ -104,19 +124,19 @@ mod tests {
     #[track_caller]
     fn check(addresses: &[u32]) {
         let all: Vec<Start> =
-            addresses.iter().zip(0..).map(|(&address, symbol)| Start { address, symbol }).collect();
+            addresses.iter().zip(0..).map(|(&address, name)| Start::new(address, 1, false, name)).collect();
         let starts = Starts::new(&all);
-        assert!(starts.bytes() <= 16 * all.len() + 64);
+        assert!(starts.bytes() <= 20 * all.len() + 64);
         let mut sorted = all.clone();
-        sorted.sort_by_key(|start| (start.address, start.symbol));
+        sorted.sort_by_key(|start| (start.address, start.name));
         let around = |address: u32| [-4097, -1, 0, 1, 4096].map(|by| i64::from(address) + by);
         for address in addresses.iter().flat_map(|&address| around(address)).filter(|&address| address >= 0) {
             let address = address.cast_unsigned();
             let last = sorted.iter().rev().map(|start| start.address).find(|&at| u64::from(at) <= address);
             assert_eq!(starts.last(address), last, "last at {address:#x}");
             let Some(begin) = last else { continue };
-            let same = sorted.iter().filter(|start| start.address == begin).map(|start| start.symbol);
-            assert!(starts.symbols_at(begin).eq(same), "symbols at {begin:#x}");
+            let same = sorted.iter().filter(|start| start.address == begin).copied();
+            assert!(starts.all_at(begin).eq(same), "functions at {begin:#x}");
             let next = sorted.iter().map(|start| start.address).find(|&at| at > begin);
             assert_eq!(starts.next(begin), next, "next after {begin:#x}");
         }
@@ -139,5 +159,15 @@ mod tests {
         check(&[0]);
         check(&[u32::MAX, 0]);
         check(&[5, 5, 0x3000, 0x1000, 0x1000, 5]);
+    }
+
+    #[test]
+    fn a_start_keeps_what_its_symbol_says() {
+        for (size, kept) in [(0, 0), (77, 77), (u64::MAX, (1 << 31) - 1)] {
+            for is_global in [false, true] {
+                let start = Start::new(1, size, is_global, 9);
+                assert_eq!((start.size(), start.is_global(), start.name), (kept, is_global, 9));
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Names of functions from a library's file.
 //!
 //! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundred.
-//! Approach: 8 bytes per function are kept, found by address; size and name are read from the file when they are needed.
+//! Approach: 12 bytes per function are kept, found by address; its name is read from the file when it is needed.
 //! Invariant: a file is used only if its build id is that of the library in memory (both may have none).
 //! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
 
@@ -59,18 +59,9 @@ enum Source {
 #[derive(Debug)]
 pub struct Symbols {
     source: Source,
-    table: Table,
+    /// Position of the names in it.
+    names: u64,
     starts: Starts,
-}
-
-/// Place of a symbol table in its file.
-#[derive(Debug, Clone, Copy)]
-struct Table {
-    symbols: u64,
-    bytes: u64,
-    /// Position of the names.
-    strings: u64,
-    endian: Endianness,
 }
 
 impl Symbols {
@@ -89,7 +80,7 @@ impl Symbols {
 
     /// Reads the functions of a library that has no file, from its bytes.
     pub fn of_bytes(bytes: Vec<u8>) -> Option<Self> {
-        let (table, starts) = {
+        let (names, starts) = {
             let data = &*bytes;
             let header = Header::parse(data).ok()?;
             let endian = header.endian().ok()?;
@@ -100,7 +91,7 @@ impl Symbols {
             };
             functions(&sections, endian, &read, elf::SHT_DYNSYM)?
         };
-        Some(Self { source: Source::Memory(bytes), table, starts })
+        Some(Self { source: Source::Memory(bytes), names, starts })
     }
 
     /// Returns the bytes of the table.
@@ -118,32 +109,20 @@ impl Symbols {
         let begin = self.starts.last(address)?;
         let next = self.starts.next(begin).map_or(u64::MAX, u64::from);
         // Of several functions at an address the largest counts, then a global one; ties are decided by name.
-        let (size, _, name) = self
+        let start = self
             .starts
-            .symbols_at(begin)
-            .filter_map(|symbol| self.read_symbol(symbol.into()))
-            .min_by_key(|&(size, is_global, name)| (std::cmp::Reverse(size), !is_global, name))?;
+            .all_at(begin)
+            .min_by_key(|start| (std::cmp::Reverse(start.size()), !start.is_global(), start.name))?;
         let begin = u64::from(begin);
         // Assembler sources often leave the size out.
-        let size = if size == 0 { (next - begin).min(MAX_UNSIZED) } else { size };
+        let size = if start.size() == 0 { (next - begin).min(MAX_UNSIZED) } else { start.size() };
         let range = begin..begin.saturating_add(size);
-        let name = self.read_name(name).ok().filter(|name| !name.is_empty())?;
+        let name = self.read_name(start.name).ok().filter(|name| !name.is_empty())?;
         range.contains(&address).then_some(Function { range, name })
     }
 
-    /// Reads size, whether it is global, and position of the name of a symbol.
-    fn read_symbol(&self, symbol: u64) -> Option<(u64, bool, u32)> {
-        let mut bytes = [0; ENTRY];
-        let Table { symbols, endian, .. } = self.table;
-        if self.read(symbols + symbol * ENTRY as u64, &mut bytes).ok()? != ENTRY {
-            return None;
-        }
-        let (symbol, _) = object::pod::from_bytes::<Entry>(&bytes).ok()?;
-        Some((symbol.st_size(endian), symbol.st_bind() == elf::STB_GLOBAL, symbol.st_name(endian)))
-    }
-
     fn read_name(&self, offset: u32) -> io::Result<Vec<u8>> {
-        let at = self.table.strings + u64::from(offset);
+        let at = self.names + u64::from(offset);
         let mut first = [0; FIRST_NAME];
         let read = self.read(at, &mut first)?;
         let first = first.get(..read).unwrap_or_default();
@@ -190,8 +169,8 @@ impl SymbolFile {
         let file = File::open(path).ok()?;
         let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-            if let Some((table, starts)) = functions(&sections, endian, &read, kind) {
-                let symbols = Some(Symbols { source: Source::File(file), table, starts });
+            if let Some((names, starts)) = functions(&sections, endian, &read, kind) {
+                let symbols = Some(Symbols { source: Source::File(file), names, starts });
                 return Some(Self { symbols, is_whole: kind == elf::SHT_SYMTAB, debug_file });
             }
         }
@@ -205,7 +184,7 @@ const ENTRIES_AT_ONCE: usize = 1024;
 /// Most functions for which memory is reserved before they are read, twice as many as libjvm has.
 const USUAL_FUNCTIONS: usize = 1 << 17;
 
-/// Returns the symbol table of this kind and the functions in it; `None` if there are none.
+/// Returns where the names of the symbol table of this kind are, and the functions in it; `None` if there are none.
 ///
 /// The table is read in chunks, to allocate only what is kept: libjvm's has 1.7 MB.
 fn functions<'d, R: ReadRef<'d>>(
@@ -213,25 +192,24 @@ fn functions<'d, R: ReadRef<'d>>(
     endian: Endianness,
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
     kind: elf::SectionType,
-) -> Option<(Table, Starts)> {
+) -> Option<(u64, Starts)> {
     let section = sections.iter().find(|section| section.sh_type(endian) == kind)?;
-    let strings = sections.section(section.link(endian)).ok()?.sh_offset(endian);
-    let table = Table { symbols: section.sh_offset(endian), bytes: section.sh_size(endian), strings, endian };
-    let count = usize::try_from(table.bytes).unwrap_or(usize::MAX) / ENTRY;
+    let names = sections.section(section.link(endian)).ok()?.sh_offset(endian);
+    let (begin, bytes) = (section.sh_offset(endian), section.sh_size(endian));
+    let count = usize::try_from(bytes).unwrap_or(usize::MAX) / ENTRY;
     let mut starts: Vec<Start> = Vec::with_capacity(count.min(USUAL_FUNCTIONS));
-    let mut number = 0;
-    each_symbol(table.symbols, table.bytes, read, |symbol| {
+    each_symbol(begin, bytes, read, |symbol| {
         let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
         if is_code
             && !symbol.is_undefined(endian)
             && let Ok(address) = u32::try_from(symbol.st_value(endian))
         {
-            starts.push(Start { address, symbol: number });
+            let is_global = symbol.st_bind() == elf::STB_GLOBAL;
+            starts.push(Start::new(address, symbol.st_size(endian), is_global, symbol.st_name(endian)));
         }
-        number += 1;
     })
     .ok()?;
-    (!starts.is_empty()).then(|| (table, Starts::new(&starts)))
+    (!starts.is_empty()).then(|| (names, Starts::new(&starts)))
 }
 
 /// Visits the symbols of the table of `bytes` bytes at `begin` in the file.
