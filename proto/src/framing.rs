@@ -8,6 +8,10 @@
 use std::fmt;
 use std::io::{self, Read};
 
+use prost::{EncodeError, Message as _};
+
+use crate::v1::{AgentMessage, agent_message::Body};
+
 /// Maximum length of a message in bytes, without its prefix: 4 MiB, the default of gRPC implementations.
 ///
 /// A full batch of the agent has about 100 KB (10,000 samples). The limit bounds the buffer that a wrong length can cause.
@@ -66,7 +70,29 @@ impl std::error::Error for FramingError {}
 /// # Errors
 /// [`FramingError::TooLong`] if the message exceeds [`MAX_MESSAGE_BYTES`]; `out` is unchanged then.
 pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<(), FramingError> {
-    let len = message.encoded_len();
+    append(message.encoded_len(), out, |out| message.encode(out))
+}
+
+/// Appends the [`AgentMessage`] with this number and `body`, as [`encode_frame`] does, but only borrows the body.
+///
+/// # Errors
+/// As [`encode_frame`].
+pub fn encode_body(sequence: u64, body: &Body, out: &mut Vec<u8>) -> Result<(), FramingError> {
+    // An encoded message is its encoded fields one after the other.
+    let number = AgentMessage { sequence, body: None };
+    append(number.encoded_len() + body.encoded_len(), out, |out| {
+        number.encode(out)?;
+        body.encode(out);
+        Ok(())
+    })
+}
+
+/// Appends the prefix of a message of `len` bytes, and what `encode` appends.
+fn append(
+    len: usize,
+    out: &mut Vec<u8>,
+    encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+) -> Result<(), FramingError> {
     let prefix_len = u32::try_from(len).ok().filter(|_| len <= MAX_MESSAGE_BYTES);
     let Some(prefix_len) = prefix_len else {
         return Err(FramingError::TooLong { len, max: MAX_MESSAGE_BYTES });
@@ -76,7 +102,7 @@ pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<
     out.push(0);
     out.extend_from_slice(&prefix_len.to_be_bytes());
     // Encoding fails only when the buffer is full, and a Vec grows.
-    if message.encode(out).is_err() {
+    if encode(out).is_err() {
         out.truncate(start);
         return Err(FramingError::Malformed(len));
     }

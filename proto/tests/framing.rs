@@ -6,7 +6,8 @@ use std::io::{self, Read};
 
 use proptest::prelude::*;
 use proto::framing::{
-    FrameDecoder, FrameReader, FramingError, MAX_MESSAGE_BYTES, PREFIX_BYTES, decode_frame, encode_frame,
+    FrameDecoder, FrameReader, FramingError, MAX_MESSAGE_BYTES, PREFIX_BYTES, decode_frame, encode_body,
+    encode_frame,
 };
 use proto::v1::{AgentMessage, Goodbye, Heartbeat, SampleBatch, agent_message::Body};
 
@@ -17,6 +18,20 @@ fn stream() -> (Vec<AgentMessage>, Vec<u8>) {
         encode_frame(message, &mut bytes).expect("small message");
     }
     (messages, bytes)
+}
+
+#[test]
+fn a_borrowed_body_gives_the_same_bytes() {
+    let (messages, bytes) = stream();
+    let mut borrowed = Vec::new();
+    for message in &messages {
+        let body = message.body.as_ref().expect("a body");
+        encode_body(message.sequence, body, &mut borrowed).expect("small message");
+    }
+    assert_eq!(borrowed, bytes);
+    let long = Body::Goodbye(Goodbye { reason: "x".repeat(MAX_MESSAGE_BYTES) });
+    assert!(matches!(encode_body(1, &long, &mut borrowed), Err(FramingError::TooLong { .. })));
+    assert_eq!(borrowed, bytes, "nothing of the long one");
 }
 
 /// All messages of `bytes` pushed in portions of the given sizes, then the verdict on the rest.

@@ -114,7 +114,7 @@ impl Delivery {
         }
         let hello = v1::Hello { token: self.token.clone(), secret, ..hello.clone() };
         let window = Arc::clone(&self.window);
-        self.encoder.encode(Body::Hello(hello), |_, framed| window.set_hello(framed))?;
+        self.encoder.encode(&Body::Hello(hello), |_, framed| window.set_hello(framed))?;
         let Some((wake, on_thread)) = self.to_start.take() else { return Ok(()) };
         let (target, abandon) = (self.target.clone(), self.abandon);
         let (running, started) = channel::<()>();
@@ -184,7 +184,7 @@ impl Delivery {
 /// Returns a function that appends messages to the window.
 fn appender(window: &Window, encoder: &mut Encoder) -> impl FnMut(Body) -> Result<bool, SinkError> {
     |body| {
-        encoder.encode(body, |sequence, framed| window.push(sequence, framed))?;
+        encoder.encode(&body, |sequence, framed| window.push(sequence, framed))?;
         Ok(window.has_space())
     }
 }

@@ -5,8 +5,8 @@
 //! Invariant: every entry is in exactly one message, before those that refer to it.
 
 use prost::Message as _;
-use proto::framing::{FramingError, encode_frame};
-use proto::v1::{AgentMessage, Dictionary, Entries, Statistics, agent_message::Body};
+use proto::framing::{FramingError, encode_body};
+use proto::v1::{Dictionary, Entries, SampleBatch, Statistics, agent_message::Body};
 
 use crate::account::clock;
 
@@ -32,19 +32,27 @@ impl Encoder {
     ///
     /// # Errors
     /// If a single entry is longer than a message may be; the messages before it were passed to `take`.
-    pub fn encode(&mut self, mut body: Body, mut take: impl FnMut(u64, Vec<u8>)) -> Result<(), FramingError> {
-        match &mut body {
+    pub fn encode(&mut self, body: &Body, mut take: impl FnMut(u64, Vec<u8>)) -> Result<(), FramingError> {
+        let with_shift = match body {
             Body::Hello(hello) => {
-                self.offset_ns = hello.wall_clock_ns.wrapping_sub(hello.monotonic_ns) as i64
+                self.offset_ns = hello.wall_clock_ns.wrapping_sub(hello.monotonic_ns) as i64;
+                None
             }
-            Body::Samples(batch) => batch.clock_shift_ms = self.clock_shift_ms(),
-            Body::Statistics(statistics) => statistics.clock_shift_ms = self.clock_shift_ms(),
-            _ => {}
-        }
-        for part in split(body) {
-            let message = AgentMessage { sequence: self.sequence + 1, body: Some(part) };
+            Body::Samples(batch) => {
+                let clock_shift_ms = self.clock_shift_ms();
+                Some(Body::Samples(SampleBatch { clock_shift_ms, ..batch.clone() }))
+            }
+            Body::Statistics(statistics) => {
+                let clock_shift_ms = self.clock_shift_ms();
+                Some(Body::Statistics(Statistics { clock_shift_ms, ..statistics.clone() }))
+            }
+            _ => None,
+        };
+        let body = with_shift.as_ref().unwrap_or(body);
+        let parts = split(body);
+        for part in parts.as_deref().unwrap_or(std::slice::from_ref(body)) {
             let mut framed = Vec::new();
-            encode_frame(&message, &mut framed)?;
+            encode_body(self.sequence + 1, part, &mut framed)?;
             self.sequence += 1;
             take(self.sequence, framed);
         }
@@ -59,11 +67,16 @@ impl Encoder {
     }
 }
 
-fn split(body: Body) -> Vec<Body> {
+/// Returns the parts of a body that is too long for one message.
+fn split(body: &Body) -> Option<Vec<Body>> {
     match body {
-        Body::Dictionary(dictionary) if dictionary.encoded_len() > PART_BYTES => split_dictionary(dictionary),
-        Body::Statistics(statistics) if statistics.encoded_len() > PART_BYTES => split_statistics(statistics),
-        other => vec![other],
+        Body::Dictionary(dictionary) if dictionary.encoded_len() > PART_BYTES => {
+            Some(split_dictionary(dictionary.clone()))
+        }
+        Body::Statistics(statistics) if statistics.encoded_len() > PART_BYTES => {
+            Some(split_statistics(statistics.clone()))
+        }
+        _ => None,
     }
 }
 
@@ -171,7 +184,7 @@ fn split_list<T: prost::Message, M>(entries: Vec<T>, parts: &mut Vec<M>, message
 #[cfg(test)]
 mod tests {
     use proto::framing::{MAX_MESSAGE_BYTES, decode_frame};
-    use proto::v1::{Hello, SampleBatch, ThreadAccount};
+    use proto::v1::{AgentMessage, Hello, ThreadAccount};
 
     use super::*;
 
@@ -179,7 +192,7 @@ mod tests {
         let mut encoder = Encoder::default();
         let mut messages = Vec::new();
         encoder
-            .encode(body, |sequence, framed| {
+            .encode(&body, |sequence, framed| {
                 assert!(framed.len() <= MAX_MESSAGE_BYTES, "{}", framed.len());
                 let message: AgentMessage = decode_frame(&framed).expect("own message");
                 assert_eq!(message.sequence, sequence);
@@ -252,7 +265,7 @@ mod tests {
         ];
         let mut shifts = Vec::new();
         for body in bodies {
-            let taken = encoder.encode(body, |_, framed| {
+            let taken = encoder.encode(&body, |_, framed| {
                 match decode_frame::<AgentMessage>(&framed).expect("own message").body {
                     Some(Body::Samples(batch)) => shifts.push(batch.clock_shift_ms),
                     Some(Body::Statistics(statistics)) => shifts.push(statistics.clock_shift_ms),

@@ -28,14 +28,15 @@ impl FileSink {
 
 impl Sink for FileSink {
     fn send(&mut self, body: &Body) -> Result<(), SinkError> {
-        let body = match body {
+        let without_token = match body {
             // Recordings are shared; the token is secret.
-            Body::Hello(hello) => Body::Hello(Hello { token: String::new(), ..hello.clone() }),
-            other => other.clone(),
+            Body::Hello(hello) => Some(Body::Hello(Hello { token: String::new(), ..hello.clone() })),
+            _ => None,
         };
-        let mut bytes = Vec::new();
-        self.encoder.encode(body, |_, framed| bytes.extend_from_slice(&framed))?;
-        Ok(self.file.write_all(&bytes)?)
+        let mut parts = Vec::new();
+        self.encoder.encode(without_token.as_ref().unwrap_or(body), |_, framed| parts.push(framed))?;
+        parts.iter().try_for_each(|part| self.file.write_all(part))?;
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
