@@ -350,7 +350,11 @@ impl<P: Process, M: Memory> Worker<P, M> {
     fn flush(&mut self) {
         let names = &mut self.namer.names;
         if let Some(dictionary) = names.dictionaries.take_pending() {
-            self.destinations.send(&Body::Dictionary(dictionary));
+            let body = Body::Dictionary(dictionary);
+            self.destinations.send(&body);
+            if let Body::Dictionary(sent) = body {
+                names.dictionaries.reuse_memory(sent);
+            }
         }
         if let Some(samples) = self.batch.take() {
             self.destinations.send(&Body::Samples(samples));

@@ -302,6 +302,11 @@ impl Dictionaries {
         self.pending.take()
     }
 
+    /// Takes back the memory of entries that were sent.
+    pub fn reuse_memory(&mut self, sent: Dictionary) {
+        self.pending.reuse_memory(sent);
+    }
+
     /// Returns the number of pending entries.
     pub fn pending_len(&self) -> usize {
         self.pending.len()

@@ -1,6 +1,10 @@
 //! Pending entries, in the columns of their message.
 
+use prost::Message as _;
 use proto::v1::{Dictionary, Entries, FrameKind, Thread};
+
+/// Nodes for which memory is kept between two messages, 512 KiB.
+const KEPT_NODES: usize = 1 << 16;
 
 /// A frame; strings and method are ids.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +94,15 @@ impl Pending {
         let entries = (self.entries() > 0).then(|| std::mem::take(&mut self.entries));
         let threads = std::mem::take(&mut self.threads);
         Some(Dictionary { entries, threads })
+    }
+
+    /// Keeps the memory of `sent` for the next entries, unless it is unusually large.
+    pub(super) fn reuse_memory(&mut self, sent: Dictionary) {
+        let Some(mut entries) = sent.entries else { return };
+        if self.entries() == 0 && entries.node_frame.capacity() <= KEPT_NODES {
+            entries.clear();
+            self.entries = entries;
+        }
     }
 }
 

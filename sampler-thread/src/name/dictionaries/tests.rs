@@ -35,6 +35,28 @@ fn equal_stacks_are_one_entry() {
     assert!(dictionaries.take_pending().is_none());
 }
 
+#[test]
+fn entries_in_reused_memory_are_those_in_new_memory() {
+    let fill = |dictionaries: &mut Dictionaries, round: u32| {
+        for number in 0..100 {
+            let symbol = format!("{round} {number}");
+            let frame = dictionaries.native_frame(FrameKind::Native, &symbol, "lib");
+            dictionaries.stack(&[frame], "end_of_stack");
+        }
+        dictionaries.take_pending().expect("entries")
+    };
+    let (mut reusing, mut plain) = (Dictionaries::default(), Dictionaries::default());
+    let mut memory = None;
+    for round in 0..3 {
+        let sent = fill(&mut reusing, round);
+        assert_eq!(sent, fill(&mut plain, round));
+        let place = sent.entries.as_ref().map(|entries| entries.node_frame.as_ptr());
+        assert_eq!(place, memory.replace(place).unwrap_or(place));
+        reusing.reuse_memory(sent);
+        assert!(reusing.take_pending().is_none());
+    }
+}
+
 /// Two sessions that use the same stacks in another order, and one after its entries were forgotten.
 #[test]
 fn equal_stacks_have_equal_ids_by_content() {
