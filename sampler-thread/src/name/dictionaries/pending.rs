@@ -3,8 +3,8 @@
 use prost::Message as _;
 use proto::v1::{Dictionary, Entries, FrameKind, Thread};
 
-/// Nodes for which memory is kept between two messages, 512 KiB.
-const KEPT_NODES: usize = 1 << 16;
+/// Most entries of a kind for which memory is kept between two messages: the nodes of 300 stacks of 200 frames.
+const KEPT_ENTRIES: usize = 1 << 16;
 
 /// A frame; strings and method are ids.
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +99,15 @@ impl Pending {
     /// Keeps the memory of `sent` for the next entries, unless it is unusually large.
     pub(super) fn reuse_memory(&mut self, sent: Dictionary) {
         let Some(mut entries) = sent.entries else { return };
-        if self.entries() == 0 && entries.node_frame.capacity() <= KEPT_NODES {
+        let Entries { string, method_class, frame_kind, node_frame, stack_node, .. } = &entries;
+        let capacities = [
+            string.capacity(),
+            method_class.capacity(),
+            frame_kind.capacity(),
+            node_frame.capacity(),
+            stack_node.capacity(),
+        ];
+        if self.entries() == 0 && capacities.into_iter().all(|capacity| capacity <= KEPT_ENTRIES) {
             entries.clear();
             self.entries = entries;
         }
