@@ -37,8 +37,8 @@ fn equal_stacks_are_one_entry() {
 
 #[test]
 fn entries_in_reused_memory_are_those_in_new_memory() {
-    let fill = |dictionaries: &mut Dictionaries, round: u32| {
-        for number in 0..100 {
+    let fill = |dictionaries: &mut Dictionaries, round: u32, stacks: u32| {
+        for number in 0..stacks {
             let symbol = format!("{round} {number}");
             let frame = dictionaries.native_frame(FrameKind::Native, &symbol, "lib");
             dictionaries.stack(&[frame], "end_of_stack");
@@ -46,15 +46,18 @@ fn entries_in_reused_memory_are_those_in_new_memory() {
         dictionaries.take_pending().expect("entries")
     };
     let (mut reusing, mut plain) = (Dictionaries::default(), Dictionaries::default());
-    let mut memory = None;
+    let room = |sent: &Dictionary| sent.entries.as_ref().map_or(0, |entries| entries.node_frame.capacity());
     for round in 0..3 {
-        let sent = fill(&mut reusing, round);
-        assert_eq!(sent, fill(&mut plain, round));
-        let place = sent.entries.as_ref().map(|entries| entries.node_frame.as_ptr());
-        assert_eq!(place, memory.replace(place).unwrap_or(place));
+        let sent = fill(&mut reusing, round, 100);
+        assert_eq!(sent, fill(&mut plain, round, 100));
         reusing.reuse_memory(sent);
         assert!(reusing.take_pending().is_none());
     }
+    assert!(room(&fill(&mut plain, 3, 1)) < 100 && room(&fill(&mut reusing, 3, 1)) > 100);
+
+    let unusual = fill(&mut reusing, 4, 100_000);
+    reusing.reuse_memory(unusual);
+    assert!(room(&fill(&mut reusing, 5, 1)) < 100, "the memory of the unusual message was freed");
 }
 
 /// Two sessions that use the same stacks in another order, and one after its entries were forgotten.
