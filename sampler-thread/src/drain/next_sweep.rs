@@ -10,8 +10,7 @@
 //!
 //! Sources: `SweeperThreshold` (`-XX:+PrintFlagsFinal`, 17.0.9) and the VM's variables, read every 5 ms while H2 (the program of
 //! `./demo`) ran for 20 s: a sweep began each time `_bytes_changed` reached `_sweep_threshold_bytes`, 1.26 MB; up to 1.7 MB changed
-//! in a second;
-//! of four sweeps three came within 0.2 s. On 11.0.13 the same program had two sweeps, fifteen seconds apart.
+//! in a second; of four sweeps three came within 0.2 s. On 11.0.13 the same program had two sweeps, fifteen seconds apart.
 
 use std::time::{Duration, Instant};
 
