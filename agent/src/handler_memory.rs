@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use queue::{ReadySet, SlabClass, SnapshotPool};
+use queue::{PlanError, ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::period::aim::Aim;
 use stackwalk::{FrozenOffsets, LiveMemory, ThreadOffsets};
 
@@ -76,8 +76,8 @@ pub fn publish(
     let classes = classes_of(options);
     let (flags, region) = region.split_at_mut(FLAG_BYTES);
     let (rings, slabs) = region.split_at_mut(RingMemory::near_bytes(start));
-    let pool = SnapshotPool::new(slabs, &classes)
-        .map_err(|error| StartError::Memory(io::Error::other(error.to_string())))?;
+    let pool =
+        pool_of(slabs, &classes).map_err(|error| StartError::Memory(io::Error::other(error.to_string())))?;
     let slots = arena::map_slots().map_err(StartError::Memory)?;
     let descriptors = match options.clock {
         ClockOption::Timer => None,
@@ -122,6 +122,17 @@ pub fn block_offset() -> Option<BlockOffset> {
     thread.join().ok().flatten()
 }
 
+/// Makes the pool, with the spare slabs of the largest class in service: all other classes fall back on it, and unused ones
+/// take no memory.
+fn pool_of<'m>(
+    slabs: &'m mut [MaybeUninit<u8>],
+    classes: &[SlabClass],
+) -> Result<SnapshotPool<'m>, PlanError> {
+    let pool = SnapshotPool::new(slabs, classes)?;
+    pool.grow(classes.len() - 1, usize::MAX);
+    Ok(pool)
+}
+
 /// Returns the classes of slabs for these options on this machine.
 fn classes_of(options: &Options) -> [SlabClass; 5] {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -138,7 +149,8 @@ const MIN_SLABS: usize = 256;
 /// At most one sample per processor and tick is in flight between two drains; 128 per processor cover half a second, longer than
 /// the longest time between two drains. An unused slab costs addresses only.
 /// Typical stacks are below 16 KiB; the classes above are for deep recursion and the interpreter. Large copies make drains
-/// frequent, so of the largest a processor has what it can sample in 32 ms.
+/// frequent, so of the largest a processor has what it can sample in 32 ms, and in 120 ms with the spare ones, which are in
+/// service from the start.
 fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
     // In service for each processor, and at most. Spare slabs cost addresses, and 16 bytes each, until a class is half used.
@@ -156,4 +168,20 @@ fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>
         class(160 << 10, 16, 40, MIN_SLABS),
         class(max_stack.max(1 << 20) + 4096, 8, 30, 0),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use queue::SLAB_ALIGN;
+
+    #[test]
+    fn deep_stacks_find_slabs_before_the_first_drain() {
+        let classes = slab_classes(2, 1 << 20, None);
+        let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&classes) + SLAB_ALIGN - 1);
+        let pool = pool_of(&mut region, &classes).expect("a plan");
+        let slabs: Vec<_> = (0..60).map_while(|_| pool.acquire(1 << 20)).collect();
+        // Two busy threads take 120 ms for so many at ticks of 4 ms.
+        assert!(slabs.len() == 60 && slabs.iter().all(|slab| slab.capacity() > 1 << 20));
+    }
 }

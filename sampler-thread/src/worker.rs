@@ -341,7 +341,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
 
     fn shrink_memory(&self) {
         self.intake.with_state(|queues, state| {
-            state.pool_size.after_round(queues);
+            state.pool_size.after_round(queues.pool(), |bytes| queues.release_pages(bytes));
             state.queue_sizes.after_round(queues);
         });
     }

@@ -95,7 +95,7 @@ impl<Q: Queues> Intake<Q> {
         let state = State {
             waiting: VecDeque::new(),
             queue_sizes: QueueSizes::new(queue_sizes),
-            pool_size: PoolSize::default(),
+            pool_size: PoolSize::new(queues.pool()),
             fullest: 0,
             drained_at_exit: 0,
             drained: Instant::now(),
