@@ -146,10 +146,10 @@ const MIN_SLABS: usize = 256;
 /// Returns the classes of slabs for so many processors and copies of so many bytes; `fixed` is their number in each class,
 /// without spare ones.
 ///
-/// At most one sample per processor and tick is in flight between two drains; 128 per processor cover half a second, longer than
-/// the longest time between two drains. An unused slab costs addresses only.
+/// At most one sample per processor and tick is in flight between two drains; 128 per processor cover half a second, or more than
+/// a second at the default interval. An unused slab costs addresses only.
 /// Typical stacks are below 16 KiB; the classes above are for deep recursion and the interpreter. Large copies make drains
-/// frequent, so of the largest a processor has what it can sample in 32 ms, and in 120 ms with the spare ones, which are in
+/// frequent, so of the largest a processor has what it can sample in 32 ms, and in 160 ms with the spare ones, which are in
 /// service from the start.
 fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
@@ -166,7 +166,7 @@ fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>
         class(8 << 10, 128, 160, MIN_SLABS),
         class(32 << 10, 64, 80, MIN_SLABS),
         class(160 << 10, 16, 40, MIN_SLABS),
-        class(max_stack.max(1 << 20) + 4096, 8, 30, 0),
+        class(max_stack.max(256 << 10) + 4096, 8, 40, 0),
     ]
 }
 
@@ -180,8 +180,8 @@ mod tests {
         let classes = slab_classes(2, 1 << 20, None);
         let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&classes) + SLAB_ALIGN - 1);
         let pool = pool_of(&mut region, &classes).expect("a plan");
-        let slabs: Vec<_> = (0..60).map_while(|_| pool.acquire(1 << 20)).collect();
-        // Two busy threads take 120 ms for so many at ticks of 4 ms.
-        assert!(slabs.len() == 60 && slabs.iter().all(|slab| slab.capacity() > 1 << 20));
+        let slabs: Vec<_> = (0..80).map_while(|_| pool.acquire(1 << 20)).collect();
+        // Two busy threads take 160 ms for so many at ticks of 4 ms.
+        assert!(slabs.len() == 80 && slabs.iter().all(|slab| slab.capacity() > 1 << 20));
     }
 }
