@@ -272,8 +272,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             }
             self.rotate_timers(now);
             self.retire_ended();
-            // A little early rather than a whole period late; a wake-up for statistics alone would cost as much as a drain.
-            if now + self.pace.period(now) / 4 >= next_statistics {
+            if now >= next_statistics {
                 self.virtual_threads.refill();
                 self.shrink_memory();
                 self.tune();

@@ -3,9 +3,8 @@
 //! Problem: between two drains the program takes the processor's caches, so a drain costs some 0.2 ms before its first
 //! sample; but a sample that waits may lose names and frames to code and classes that the VM frees, and a queue that fills
 //! faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
-//! Approach: four longest periods, by what waiting has cost lately.
-//! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting;
-//!   [`LONGEST_WHILE_STEADY`] once that has been so for [`STEADY`].
+//! Approach: three longest periods, by what waiting has cost lately.
+//! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
 //!   Less where a thread of the VM is about to free code (`drain::next_sweep`), and while most code is new.
 //! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late, or a walk ended at code
 //!   that may have been freed; always, if the VM cannot tell.
@@ -23,8 +22,6 @@
 use std::time::{Duration, Instant};
 
 /// Longest time between two drains.
-const LONGEST_WHILE_STEADY: Duration = Duration::from_millis(800);
-/// Longest time between two drains until nothing was lost for [`STEADY`]: one loss may take all samples that wait.
 const LONGEST: Duration = Duration::from_millis(400);
 /// Longest time between two drains of an idle program.
 const IDLE: Duration = Duration::from_millis(100);
@@ -43,8 +40,6 @@ const SHORTENED_FOR: Duration = Duration::from_secs(1);
 
 /// Time without a loss after which samples may wait for longer than [`WATCHFUL`].
 const CALM: Duration = Duration::from_secs(10);
-/// Time without a loss after which they may wait for longer than [`LONGEST`].
-const STEADY: Duration = Duration::from_secs(60);
 /// Time from the start in which most code that samples meet is new: a walk that comes after a pause which may have freed code
 /// steps only through code that was met before.
 const NEW: Duration = Duration::from_secs(2);
@@ -94,8 +89,6 @@ pub struct Pace {
     shortened_until: Option<Instant>,
     /// Until when samples do not wait for long.
     watchful_until: Option<Instant>,
-    /// When nothing will have been lost for [`STEADY`].
-    steady_from: Instant,
     /// Until when most code is new.
     new_until: Instant,
 }
@@ -109,12 +102,11 @@ impl Pace {
             period,
             running: Duration::ZERO,
             may_wait: false,
-            until_sweep: LONGEST_WHILE_STEADY,
+            until_sweep: LONGEST,
             empty_drains: 0,
             longest: WATCHFUL,
             shortened_until: None,
             watchful_until: None,
-            steady_from: Instant::now() + STEADY,
             new_until: Instant::now() + NEW,
         }
     }
@@ -126,13 +118,13 @@ impl Pace {
 
     /// Notes how long samples may wait until a sweep comes; `None` without a limit.
     pub fn set_until_sweep(&mut self, longest: Option<Duration>) {
-        self.until_sweep = longest.unwrap_or(LONGEST_WHILE_STEADY);
+        self.until_sweep = longest.unwrap_or(LONGEST);
     }
 
     /// Notes in which time a busy thread fills the smallest queue.
     pub fn set_queue_time(&mut self, time: Duration) {
         // The rest is for threads that start while the sampler sleeps, and for a sampler that wakes late.
-        self.longest = (time / 8 * 5).clamp(WATCHFUL, LONGEST_WHILE_STEADY);
+        self.longest = (time / 8 * 5).clamp(WATCHFUL, LONGEST);
     }
 
     /// Returns the time to sleep before the next drain.
@@ -166,7 +158,6 @@ impl Pace {
     /// later walk finds more that has changed.
     pub fn watch(&mut self, now: Instant) {
         self.watchful_until = Some(now + CALM);
-        self.steady_from = now + STEADY;
     }
 
     /// Adapts the period after a drain of `requests` with copies of `bytes` bytes in all, which found the fullest queue `fill`
@@ -182,13 +173,8 @@ impl Pace {
             () if is_idle => self.longest.min(IDLE),
             () => WATCHFUL,
         };
-        let now = Instant::now();
         // Grows from there: the pool of stack copies grows with what a drain finds.
-        let longest = longest.min(match () {
-            () if self.is_new(now) => LONGEST_WHILE_NEW,
-            () if now < self.steady_from => LONGEST,
-            () => LONGEST_WHILE_STEADY,
-        });
+        let longest = if self.is_new(Instant::now()) { longest.min(LONGEST_WHILE_NEW) } else { longest };
         self.period = match fill {
             HIGH_WATER.. => self.period / 2,
             _ if requests > MANY_REQUESTS || bytes > MANY_BYTES => {
@@ -271,19 +257,6 @@ mod tests {
         assert_eq!(pace.period(Instant::now()), SHORTENED);
         pace.set_until_sweep(None);
         assert_eq!(pace.period(Instant::now() + CALM), LONGEST);
-    }
-
-    #[test]
-    fn samples_wait_longest_after_a_minute_without_a_loss() {
-        for (queue_ms, longest) in [(1_280, LONGEST_WHILE_STEADY), (640, LONGEST)] {
-            let mut pace = calm(Duration::from_millis(queue_ms));
-            assert_eq!(after(&mut pace, 20, 1, 0), LONGEST);
-            pace.steady_from = Instant::now();
-            assert_eq!(after(&mut pace, 20, 1, 0), longest);
-            pace.watch(Instant::now());
-            after(&mut pace, 20, 1, 0);
-            assert_eq!(pace.period(Instant::now() + CALM), LONGEST, "a loss begins the minute anew");
-        }
     }
 
     #[test]

@@ -87,8 +87,8 @@ pub struct Unloading {
 
 /// Attempts of the VM thread to get the lock of the observations: some microseconds.
 const LOCK_ATTEMPTS: u32 = 100;
-/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 800 ms at least.
-const MAX_OBSERVATIONS: usize = 1024;
+/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 400 ms at least.
+const MAX_OBSERVATIONS: usize = 512;
 /// In place of a mark that cannot be read.
 const NO_MARK: u64 = u64::MAX;
 
