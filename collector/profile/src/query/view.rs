@@ -154,7 +154,7 @@ fn push_statistics(
         );
         row(
             "snapshot pool",
-            format!("{} bytes, exhausted {} times", count(account.pool_bytes), account.pool_exhausted),
+            format!("up to {} bytes, exhausted {} times", count(account.pool_bytes), account.pool_exhausted),
         );
         if let Some(biased) = account.biased {
             let share = percent(share(biased, account.requests));

@@ -124,7 +124,7 @@ function costSections(account) {
       ["queues", bytes(account.queue_bytes), "Request queues of all threads"],
       ["queues grown", number(account.queue_grown), "How often a queue was replaced by a larger one"],
       ["most requests in a queue", number(account.queue_high_water), "At one drain"],
-      ["snapshot pool", bytes(account.pool_bytes), "Room for copies of stacks; what was never used takes no memory"],
+      ["snapshot pool", `up to ${bytes(account.pool_bytes)}`, "Room for copies of stacks; what was never used takes no memory"],
       ["pool exhausted", number(account.pool_exhausted), "Samples for which the pool had no memory", account.pool_exhausted > 0 ? "bad" : ""],
     ]),
   ];
