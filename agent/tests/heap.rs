@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use queue::SlabClass;
 use sampler_thread::walk::snapshot::{CHUNK_HEAD_BYTES, FrozenExtent};
 use stackwalk::{
-    Capture, ChunkBottom, ChunkClass, Colours, FORWARDED, FrozenOffsets, Objects, Shifted, ThreadOffsets,
+    Capture, ChunkBottom, ChunkClass, Colours, Committed, FORWARDED, FrozenOffsets, Objects, RegionState,
+    Regions, Shifted, Space, ThreadOffsets,
 };
 use tickwalk::arena::Shared;
 use tickwalk::signal::heap::{Heap, Reference};
@@ -33,6 +34,9 @@ const CHUNK: usize = 16;
 const OBJECT: usize = 64;
 const TARGET: usize = 96;
 
+/// Below the lowest address that programs may map.
+const GONE: u64 = 0x1000;
+
 /// Masks of the VM, and the place of its good mask in a `JavaThread`.
 const GOOD: u64 = 1 << 12;
 const BAD: u64 = 1 << 13;
@@ -42,6 +46,8 @@ const THREAD_GOOD: u32 = 8;
 /// A heap, a thread and the VM's variables.
 struct Made {
     heap: [AtomicU64; 128],
+    /// Its first byte's address and the address behind its last byte.
+    bounds: [AtomicU64; 2],
     thread: [AtomicU64; 4],
     good: AtomicU64,
     bad: AtomicU64,
@@ -58,12 +64,15 @@ impl Made {
     fn new() -> &'static Self {
         let made = Box::leak(Box::new(Self {
             heap: [const { AtomicU64::new(0) }; 128],
+            bounds: [const { AtomicU64::new(0) }; 2],
             thread: [const { AtomicU64::new(0) }; 4],
             good: AtomicU64::new(GOOD),
             bad: AtomicU64::new(BAD),
             shift: AtomicU64::new(SHIFT),
             collections: AtomicU64::new(0),
         }));
+        made.bounds[0].store(made.at(0), Ordering::Relaxed);
+        made.bounds[1].store(made.at(127) + 8, Ordering::Relaxed);
         made.set(CONTINUATION + 2, made.at(CHUNK));
         made.set(CHUNK + 1, CHUNK_CLASS);
         // The frames begin two words above what is copied with them.
@@ -92,8 +101,28 @@ impl Made {
         })
     }
 
+    /// The collector's account, by which all of the heap is committed.
+    fn all_committed(&self) -> Committed {
+        let heap = Space { low: address(&self.bounds[0]), high: address(&self.bounds[1]) };
+        Committed::Spaces([heap, heap])
+    }
+
     /// Data of the handlers, after one pause.
     fn shared(&self, objects: Objects, holds_pauses_off: bool) -> Shared {
+        self.shared_with(self.frozen(objects, holds_pauses_off))
+    }
+
+    fn shared_with(&self, frozen: FrozenOffsets) -> Shared {
+        let signal = signal::choose(None).expect("a free signal");
+        Shared {
+            frozen: Some(Box::leak(Box::new(frozen))),
+            offsets: ThreadOffsets { in_java: IN_JAVA as u32, ..ThreadOffsets::default() },
+            pauses: AtomicU64::new(2),
+            ..support::shared(signal, &[SlabClass::fixed(512, 2)], |_| 1, None)
+        }
+    }
+
+    fn frozen(&self, objects: Objects, holds_pauses_off: bool) -> FrozenOffsets {
         let class = ChunkClass {
             klass: 0,
             parent: FIELD,
@@ -104,12 +133,13 @@ impl Made {
             thread_id: 24,
             name: None,
         };
-        let frozen = FrozenOffsets {
+        FrozenOffsets {
             continuation: 8,
             class,
             words: WORDS as u32,
             narrow: None,
             heap: (self.at(0), self.at(127) + 8),
+            committed: Some(self.all_committed()),
             objects,
             holds_pauses_off,
             klass: 8,
@@ -117,13 +147,6 @@ impl Made {
             klass_mask: u64::from(u32::MAX),
             name: None,
             barrier: 0,
-        };
-        let signal = signal::choose(None).expect("a free signal");
-        Shared {
-            frozen: Some(Box::leak(Box::new(frozen))),
-            offsets: ThreadOffsets { in_java: IN_JAVA as u32, ..ThreadOffsets::default() },
-            pauses: AtomicU64::new(2),
-            ..support::shared(signal, &[SlabClass::fixed(512, 2)], |_| 1, None)
         }
     }
 }
@@ -267,24 +290,109 @@ fn an_uncorrected_reference_on_the_stack_is_not_followed() {
     }
 }
 
+/// A word of the heap as each kind of thread reads it: in Java code, in native code.
+fn words_read(frozen: FrozenOffsets, made: &'static Made, at: u64) -> [Option<u64>; 2] {
+    let shared = leak(made.shared_with(frozen));
+    [IN_JAVA, IN_NATIVE].map(|state| {
+        let heap = heap_in(state, shared).expect("no pause");
+        // SAFETY: a word of the made heap, or an address that is checked.
+        unsafe { heap.read(at, 0) }
+    })
+}
+
+#[test]
+fn words_outside_of_the_committed_ranges_are_not_read() {
+    let made = Made::new();
+    made.set(TARGET, 7);
+    let unused = Space { low: address(&made.thread[0]), high: address(&made.thread[0]) };
+    let Committed::Spaces([heap, _]) = made.all_committed() else { panic!("ranges") };
+    for spaces in [[heap, unused], [unused, heap]] {
+        let frozen =
+            FrozenOffsets { committed: Some(Committed::Spaces(spaces)), ..made.frozen(Objects::Still, true) };
+        for (word, expected) in [(TARGET + 1, Some(7)), (TARGET, None), (TARGET + 2, Some(7))] {
+            // The collector moves the end of what it has committed.
+            made.bounds[1].store(made.at(word), Ordering::Relaxed);
+            assert_eq!(words_read(frozen, made, made.at(TARGET)), [expected; 2], "up to word {word}");
+        }
+        made.bounds[0].store(made.at(TARGET + 1), Ordering::Relaxed);
+        assert_eq!(words_read(frozen, made, made.at(TARGET)), [None; 2]);
+        made.bounds[0].store(made.at(0), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn words_of_regions_without_memory_are_not_read() {
+    const SHIFT: u32 = 6;
+    let made = Made::new();
+    // A region begins at a multiple of its size.
+    let first = made.at(7) >> SHIFT;
+    let at = |region: u64| (first + region) << SHIFT;
+    let word = (at(1) - made.at(0)) as usize / 8;
+    (word..word + 16).for_each(|word| made.set(word, 7));
+    // The state is the upper half of the second word of a region.
+    let regions = [[2, 1 << 32 | 2], [1, 2 << 32], [1, 3 << 32]].map(|words| words.map(AtomicU64::new));
+    let entries = [address(&regions[0][0]), address(&regions[1][0]), 0].map(AtomicU64::new);
+    let account = |state, end| Regions {
+        entries: address(&entries[0]).wrapping_sub((first + 1) * 8),
+        mask: u64::MAX,
+        shift: SHIFT,
+        end: first + end,
+        state,
+    };
+    let state = Some(RegionState { offset: 12, unused: 1 });
+    let read = |regions, region| {
+        let committed = Some(Committed::Regions(regions));
+        let frozen = FrozenOffsets { committed, ..made.frozen(Objects::Still, true) };
+        words_read(frozen, made, at(region))
+    };
+    assert_eq!(read(account(state, 4), 1), [None; 2], "not committed");
+    assert_eq!(read(account(state, 4), 2), [Some(7); 2]);
+    assert_eq!(read(account(state, 4), 3), [None; 2], "never committed");
+    assert_eq!(read(account(None, 4), 1), [Some(7); 2], "an entry is enough");
+    assert_eq!(read(account(None, 2), 2), [None; 2], "behind the table");
+
+    // A copy across regions needs memory in each.
+    let copied = |last: u64| {
+        entries[2].store(last, Ordering::Relaxed);
+        let committed = Some(Committed::Regions(account(state, 4)));
+        let shared = leak(made.shared_with(FrozenOffsets { committed, ..made.frozen(Objects::Still, true) }));
+        let mut copy = [0_u128; 8];
+        let heap = heap_in(IN_JAVA, shared).expect("no pause");
+        // SAFETY: words of the made heap, and the copy has room for them.
+        unsafe { heap.copy(at(2), copy.as_mut_ptr().cast(), 72) }
+    };
+    assert!(!copied(0) && !copied(address(&regions[0][0])) && copied(address(&regions[2][0])));
+}
+
+/// Where the collector's account is unknown, the kernel checks each address, in Java code as well.
+#[test]
+fn an_unknown_account_leaves_the_check_to_the_kernel() {
+    let made = Made::new();
+    made.set(TARGET, 7);
+    let heap = (0, u64::MAX);
+    let frozen = FrozenOffsets { heap, committed: None, ..made.frozen(Objects::Still, true) };
+    assert_eq!(words_read(frozen, made, made.at(TARGET)), [Some(7); 2]);
+    assert_eq!(words_read(frozen, made, GONE), [None; 2]);
+}
+
 /// A collection gives memory back to the kernel: both ways of reading beside a pause report it.
 #[test]
 fn memory_that_is_gone_is_an_error_in_native_code() {
-    // Below the lowest address that programs may map.
-    let gone = 0x1000;
     let made = Made::new();
     made.set(TARGET, 7);
     let file = std::fs::File::open("/proc/self/mem").expect("the process's own memory");
     for memory_file in [-1, file.as_raw_fd()] {
-        let shared = leak(Shared { memory_file, ..made.shared(Objects::Still, true) });
+        let frozen =
+            FrozenOffsets { heap: (0, u64::MAX), committed: None, ..made.frozen(Objects::Still, true) };
+        let shared = leak(Shared { memory_file, ..made.shared_with(frozen) });
         let heap = heap_in(IN_NATIVE, shared).expect("no pause");
         // SAFETY: a word of the made heap.
         assert_eq!(unsafe { heap.read::<u64>(made.at(TARGET), 0) }, Some(7));
         // SAFETY: the kernel checks the address.
-        assert_eq!(unsafe { heap.read::<u64>(gone, 0) }, None);
+        assert_eq!(unsafe { heap.read::<u64>(GONE, 0) }, None);
         let mut copy = [0_u128; 1];
         // SAFETY: as above, and the copy has room for 16 bytes.
-        assert!(!unsafe { heap.copy(gone, copy.as_mut_ptr().cast(), 16) });
+        assert!(!unsafe { heap.copy(GONE, copy.as_mut_ptr().cast(), 16) });
     }
     // A descriptor that cannot be read, as where a sandbox allows neither.
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("a device");

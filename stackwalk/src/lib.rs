@@ -64,6 +64,7 @@ pub use capture::{CAPTURE_BYTES, Capture};
 pub use frame::{Bci, Blob, CompileLevel, Frame, Method, Missing, Pc, Place};
 pub use frozen::Frozen;
 pub use hotspot::class_loader::LoadedBy;
+pub use hotspot::committed::{Committed, RegionState, Regions, Space};
 pub use hotspot::continuation::{
     CHUNK_FIELD_BYTES, ChunkBottom, ChunkClass, FrozenOffsets, NameClass, NameOffsets,
 };
@@ -73,7 +74,7 @@ pub use hotspot::method::{MethodError, MethodNames, Symbol};
 pub use hotspot::mounted::MountedOffsets;
 pub use hotspot::names_ahead::METHODS_AHEAD;
 pub use hotspot::nmethod::Compilation;
-pub use hotspot::objects::{COLOUR_BITS, Colours, FORWARDED, Objects, Shifted};
+pub use hotspot::objects::{COLOUR_BITS, CollectedHeap, Colours, FORWARDED, Objects, Shifted};
 pub use hotspot::perf_memory::PerfCounter;
 pub use hotspot::thread::{CompilerOffsets, JavaThreads, ThreadOffsets};
 pub use hotspot::vm_structs::VmSymbols;

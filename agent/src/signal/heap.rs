@@ -6,6 +6,7 @@
 //! by plain loads, after the test that compiled code makes of each reference. In any other state a pause may run beside
 //! the handler: such a thread reads by `process_vm_readv`, which reports a bad address instead of faulting, or through
 //! `/proc/self/mem` where that call is not available.
+//! Before either, the address is looked up in the collector's own account of its committed memory.
 //! Either way the pauses and colours before the first and after the last read are compared, and if they differ, nothing
 //! that was read is used.
 //! Invariant: `design/signal-safety.md`, "Reading the heap"; the system call is made in no other case.
@@ -31,7 +32,8 @@ pub struct Heap {
     /// Offsets of the objects' fields.
     pub offsets: &'static FrozenOffsets,
     shared: &'static Shared,
-    /// True if a pause may run beside the handler.
+    /// True if the kernel checks each address: a pause may run beside the handler, or the committed part of the heap is
+    /// unknown.
     is_checked: bool,
     /// The state before the first read.
     before: State,
@@ -57,7 +59,7 @@ pub enum Reference {
     Object(u64),
     /// To an object that the collector may be moving.
     Moving,
-    /// The read failed, or the address lies outside of the heap.
+    /// The read failed, or the address lies outside of the reserved heap.
     Invalid,
 }
 
@@ -96,10 +98,11 @@ impl Heap {
     pub fn of(capture: &Capture, shared: &'static Shared) -> Option<Self> {
         let offsets = shared.frozen?;
         let is_in_java = capture.thread_state == u64::from(shared.offsets.in_java);
-        let is_checked = !(is_in_java && offsets.holds_pauses_off);
+        let is_beside_pauses = !(is_in_java && offsets.holds_pauses_off);
+        let is_checked = is_beside_pauses || offsets.committed.is_none();
         let before = State::now(shared, &offsets.objects);
         // An odd number: a pause is in progress, or pauses are not reported.
-        let may_read = !is_checked || before.pauses & 1 == 0;
+        let may_read = !is_beside_pauses || before.pauses & 1 == 0;
         may_read.then_some(Self { offsets, shared, is_checked, before })
     }
 
@@ -180,10 +183,9 @@ impl Heap {
     /// [`Heap`] has returned `chunk`.
     pub unsafe fn chunk_words(&self, chunk: u64) -> Option<ChunkWords> {
         let mut words = ChunkWords([0; (CHUNK_FIELD_BYTES / 8) as usize]);
-        // An object whose class is another one may be shorter, but none ends beyond the heap.
+        // An object whose class is another one may be shorter.
         let length = self.offsets.words.min(CHUNK_FIELD_BYTES);
-        let fits = chunk.checked_add(u64::from(length))? <= self.offsets.heap.1;
-        if !fits {
+        if !self.has_memory(chunk, u64::from(length)) {
             return None;
         }
         if self.is_checked {
@@ -218,12 +220,15 @@ impl Heap {
     /// # Safety
     /// [`Heap`] has returned `object`, which has a field of this type there.
     pub unsafe fn read<T: Copy + Default>(&self, object: u64, offset: u32) -> Option<T> {
+        let address = object.wrapping_add(u64::from(offset));
+        if !self.has_memory(address, size_of::<T>() as u64) {
+            return None;
+        }
         if !self.is_checked {
             // SAFETY: the caller's promise; no object is moved now.
-            return Some(unsafe { load(object, offset) });
+            return Some(unsafe { load(address, 0) });
         }
         let mut value = T::default();
-        let address = object.wrapping_add(u64::from(offset));
         // SAFETY: `value` has room for its own size.
         let is_read = unsafe { self.read_checked(address, (&raw mut value).cast(), size_of::<T>()) };
         is_read.then_some(value)
@@ -234,6 +239,9 @@ impl Heap {
     /// # Safety
     /// [`Heap`] has returned an object that has these bytes; `to` is aligned to 16 and writable for the padded bytes.
     pub unsafe fn copy(&self, from: u64, to: *mut u8, bytes: usize) -> bool {
+        if !self.has_memory(from, bytes as u64) {
+            return false;
+        }
         if !self.is_checked {
             // SAFETY: the caller's promise.
             unsafe { copy_padded(from as *const u8, to, bytes) };
@@ -246,6 +254,17 @@ impl Heap {
         }
         // SAFETY: the caller's promise.
         unsafe { self.read_checked(from, to, bytes) }
+    }
+
+    /// Returns whether these bytes lie in the heap, and in its committed part if that is known.
+    fn has_memory(&self, address: u64, bytes: u64) -> bool {
+        let (start, end) = self.offsets.heap;
+        if address < start || address.checked_add(bytes).is_none_or(|after| after > end) {
+            return false;
+        }
+        // SAFETY: words of the collector's account, which the VM never frees.
+        let word = |at| Some(unsafe { load::<u64>(at, 0) });
+        self.offsets.committed.is_none_or(|committed| committed.holds(address, bytes, word))
     }
 
     /// Reads by a system call; returns whether all bytes could be read.
@@ -328,7 +347,7 @@ impl Heap {
         }
     }
 
-    /// Returns the object at an address, if it lies in the heap.
+    /// Returns the object at an address, if it lies in the reserved heap.
     fn within(&self, address: u64) -> Reference {
         let (start, end) = self.offsets.heap;
         if address == 0 {

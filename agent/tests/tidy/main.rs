@@ -116,6 +116,7 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/stack_api/threads.rs",
     "agent/src/stack_api/trace.rs",
     "agent/src/stack_api/walk.rs",
+    "stackwalk/src/hotspot/committed.rs",
 ];
 /// Lints that those files and the handler deny.
 const HANDLER_LINTS: &[&str] = &[

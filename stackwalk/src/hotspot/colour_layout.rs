@@ -5,7 +5,7 @@
 //! Sources: `gc/z/vmStructs_z.hpp`, JDK 21 and 25; `gc/x/vmStructs_x.hpp`, JDK 21.
 
 use super::rows::Tables;
-use super::vm_structs::FieldRow;
+use super::vm_structs::{offset, variable};
 
 /// Pointers of both tables.
 #[derive(Clone, Copy, Debug)]
@@ -31,20 +31,6 @@ pub(crate) struct ShiftedColourLayout {
 pub(crate) struct AddressColourLayout {
     pub(crate) colours: ColourLayout,
     pub(crate) metadata_mask: u32,
-}
-
-fn offset(row: Option<FieldRow>) -> Option<u32> {
-    match row? {
-        FieldRow::Instance { offset, .. } => Some(offset),
-        FieldRow::Static { .. } => None,
-    }
-}
-
-fn variable(row: Option<FieldRow>) -> Option<u64> {
-    match row? {
-        FieldRow::Static { address, .. } => Some(address),
-        FieldRow::Instance { .. } => None,
-    }
 }
 
 impl ShiftedColourLayout {

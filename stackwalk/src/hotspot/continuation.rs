@@ -20,6 +20,7 @@
 
 use super::HotSpot;
 use super::code_blob::may_hold_routines;
+use super::committed::Committed;
 use super::layout::ContinuationLayout;
 use super::objects::{CollectedHeap, Objects};
 use crate::arch::{BARRIER_START, return_barrier};
@@ -113,6 +114,8 @@ pub struct FrozenOffsets {
     pub narrow: Option<(u64, u32)>,
     /// Addresses that objects may have.
     pub heap: (u64, u64),
+    /// Which of these have memory; `None` if that is unknown.
+    pub committed: Option<Committed>,
     /// How references lead to objects.
     pub objects: Objects,
     /// True if every pause waits for a thread whose state is in Java.
@@ -207,7 +210,7 @@ impl HotSpot {
     pub fn frozen_offsets<M: Memory + ?Sized>(&self, memory: &M, class: ChunkClass) -> Option<FrozenOffsets> {
         let layout = &self.layout.continuation;
         let flag = |name| self.bool_flag(memory, name);
-        let CollectedHeap { objects, range } = self.collected_heap(memory)?;
+        let CollectedHeap { objects, range, committed } = self.collected_heap(memory)?;
         let narrow = match flag("UseCompressedOops") {
             Some(true) => {
                 Some((memory.read_u64(layout.oop_base?).ok()?, memory.read_u32(layout.oop_shift?).ok()?))
@@ -238,6 +241,7 @@ impl HotSpot {
             words: u32::try_from(instance).ok()? & !7,
             narrow: narrow.filter(|&(_, shift)| shift < 32),
             heap: range,
+            committed,
             objects,
             holds_pauses_off: self.jdk_major() < FIRST_TO_POLL_IN_JAVA,
             klass: header.klass,

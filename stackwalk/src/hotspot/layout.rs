@@ -7,9 +7,10 @@
 //! Field names: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
 use super::colour_layout::{AddressColourLayout, ShiftedColourLayout};
+use super::heap_layout::HeapLayout;
 use super::layout_error::LayoutError;
 use super::rows::{BlobKindValues, FieldTable, Tables};
-use super::vm_structs::{FieldRow, VmSymbols};
+use super::vm_structs::{FieldRow, VmSymbols, offset, variable};
 use crate::arch::{ENTRY_WRAPPER, INTERPRETER_SENDER_SP};
 use crate::memory::{Memory, Unreadable, at, field};
 
@@ -54,23 +55,9 @@ impl SizedField {
     }
 }
 
-fn offset(row: Option<FieldRow>) -> Option<u32> {
-    match row {
-        Some(FieldRow::Instance { offset, .. }) => Some(offset),
-        _ => None,
-    }
-}
-
 fn sized(row: Option<FieldRow>) -> Option<SizedField> {
     match row {
         Some(FieldRow::Instance { offset, width }) if width != 0 => Some(SizedField { offset, width }),
-        _ => None,
-    }
-}
-
-fn variable(row: Option<FieldRow>) -> Option<u64> {
-    match row {
-        Some(FieldRow::Static { address }) if address != 0 => Some(address),
         _ => None,
     }
 }
@@ -362,6 +349,7 @@ layouts! { |tables|
         continuation: made(ContinuationLayout, ContinuationLayout::resolve(tables)?),
         shifted_colours: made(Option<ShiftedColourLayout>, ShiftedColourLayout::resolve(tables)),
         colours_in_addresses: made(Option<AddressColourLayout>, AddressColourLayout::resolve(tables)),
+        heap: made(HeapLayout, HeapLayout::resolve(tables)),
         /// `None` if the VM hides its flags.
         flag: made(Option<FlagLayout>, FlagLayout::resolve(tables).ok()),
         perf: made(Option<PerfLayout>, PerfLayout::resolve(tables).ok()),

@@ -20,6 +20,7 @@
 
 use super::HotSpot;
 use super::colour_layout::ColourLayout;
+use super::committed::Committed;
 use crate::memory::{Memory, at};
 
 /// Collectors that move objects in pauses only.
@@ -72,10 +73,14 @@ pub const COLOUR_BITS: u32 = 16;
 pub const FORWARDED: u64 = 3;
 
 /// Objects of a collector, and where they lie.
-pub(super) struct CollectedHeap {
-    pub(super) objects: Objects,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CollectedHeap {
+    /// How references lead to objects.
+    pub objects: Objects,
     /// Addresses that objects may have.
-    pub(super) range: (u64, u64),
+    pub range: (u64, u64),
+    /// Which of these have memory; `None` if that is unknown.
+    pub committed: Option<Committed>,
 }
 
 /// The VM's words for colours.
@@ -99,8 +104,8 @@ impl Table {
 }
 
 impl HotSpot {
-    /// Returns how this VM's collector moves objects; `None` if that is unknown. The VM must have started.
-    pub(super) fn collected_heap<M: Memory + ?Sized>(&self, memory: &M) -> Option<CollectedHeap> {
+    /// Returns how this VM's collector moves objects and where they lie; `None` if that is unknown. The VM must have started.
+    pub fn collected_heap<M: Memory + ?Sized>(&self, memory: &M) -> Option<CollectedHeap> {
         let flag = |name| self.bool_flag(memory, name) == Some(true);
         if flag("UseZGC") {
             return self.shifted_colours(memory).or_else(|| self.colours_in_addresses(memory));
@@ -115,7 +120,8 @@ impl HotSpot {
         let start = memory.read_u64(at(reserved, layout.region_start?)).ok()?;
         let words = memory.read_u64(at(reserved, layout.region_words?)).ok()?;
         let range = (start, start.checked_add(words.checked_mul(8)?)?);
-        (start != 0).then_some(CollectedHeap { objects, range })
+        let committed = self.committed(memory, range);
+        (start != 0).then_some(CollectedHeap { objects, range, committed })
     }
 
     /// ZGC with generations.
@@ -133,7 +139,8 @@ impl HotSpot {
             shifted: Some(Shifted { shift, thread_good_mask: self.thread_masks(memory, pointers)? }),
             collections: self.collections(memory)?,
         };
-        Some(CollectedHeap { objects: Objects::Coloured(colours), range })
+        let committed = self.committed_pages(memory, self.layout.heap.z, table.offset_mask);
+        Some(CollectedHeap { objects: Objects::Coloured(colours), range, committed })
     }
 
     /// ZGC without generations, up to JDK 23.
@@ -149,7 +156,8 @@ impl HotSpot {
             shifted: None,
             collections: self.collections(memory)?,
         };
-        Some(CollectedHeap { objects: Objects::Coloured(colours), range })
+        let committed = self.committed_pages(memory, self.layout.heap.x, table.offset_mask);
+        Some(CollectedHeap { objects: Objects::Coloured(colours), range, committed })
     }
 
     /// Address of the number of collections that have begun.

@@ -161,6 +161,37 @@ fields! {
     heap_collections = ("CollectedHeap", "_total_collections");
     region_start = ("MemRegion", "_start");
     region_words = ("MemRegion", "_word_size");
+    // Memory that each collector has committed.
+    serial_young = ("GenCollectedHeap", "_young_gen") | ("SerialHeap", "_young_gen");
+    serial_old = ("GenCollectedHeap", "_old_gen") | ("SerialHeap", "_old_gen");
+    serial_space = ("Generation", "_virtual_space");
+    parallel_young = ("ParallelScavengeHeap", "_young_gen");
+    parallel_old = ("ParallelScavengeHeap", "_old_gen");
+    parallel_young_space = ("PSYoungGen", "_virtual_space");
+    parallel_old_space = ("PSOldGen", "_virtual_space");
+    parallel_low = ("PSVirtualSpace", "_committed_low_addr");
+    parallel_high = ("PSVirtualSpace", "_committed_high_addr");
+    g1_regions = ("G1CollectedHeap", "_hrm");
+    g1_table = ("HeapRegionManager", "_regions") | ("G1HeapRegionManager", "_regions");
+    g1_table_base = ("G1HeapRegionTable", "_base");
+    g1_table_length = ("G1HeapRegionTable", "_length");
+    g1_table_shift = ("G1HeapRegionTable", "_shift_by");
+    g1_region_bottom = ("HeapRegion", "_bottom") | ("G1HeapRegion", "_bottom");
+    g1_region_type = ("HeapRegion", "_type") | ("G1HeapRegion", "_type");
+    g1_type_tag = ("HeapRegionType", "_tag") | ("G1HeapRegionType", "_tag");
+    shenandoah_regions = ("ShenandoahHeap", "_regions");
+    shenandoah_region_count = ("ShenandoahHeap", "_num_regions");
+    shenandoah_region_shift = ("ShenandoahHeapRegion", "RegionSizeBytesShift");
+    shenandoah_region_bottom = ("ShenandoahHeapRegion", "_bottom");
+    shenandoah_region_state = ("ShenandoahHeapRegion", "_state");
+    z_heap = ("ZCollectedHeap", "_heap");
+    z_page_table = ("ZHeap", "_page_table");
+    z_table_map = ("ZPageTable", "_map");
+    z_map_entries = ("ZGranuleMapForPageTable", "_map");
+    x_heap = ("XCollectedHeap", "_heap");
+    x_page_table = ("XHeap", "_page_table");
+    x_table_map = ("XPageTable", "_map");
+    x_map_entries = ("XGranuleMapForPageTable", "_map");
     // Colours of references: ZGC with and without generations.
     colours = ("ZGlobalsForVMStructs", "_instance_p");
     colours_offset_mask = ("ZGlobalsForVMStructs", "_ZAddressOffsetMask");
@@ -216,6 +247,9 @@ pub(super) struct ConstantTable {
     pub(super) in_java: Option<i32>,
     /// Where an object's mark word keeps its class with compact headers.
     pub(super) mark_klass_shift: Option<u32>,
+    /// log2 of the bytes of a granule: ZGC with and without generations.
+    pub(super) z_granule_shift: Option<u32>,
+    pub(super) x_granule_shift: Option<u32>,
     pub(super) not_terminated: Option<i32>,
     pub(super) has_line_numbers: Option<i32>,
     pub(super) entry_wrapper: Option<i32>,
@@ -266,6 +300,16 @@ impl ConstantTable {
         };
         *slot = Some(value);
     }
+
+    fn put_long(&mut self, name: &str, value: u64) {
+        let slot = match name {
+            "markWord::klass_shift" => &mut self.mark_klass_shift,
+            "ZGranuleSizeShift" => &mut self.z_granule_shift,
+            "XGranuleSizeShift" => &mut self.x_granule_shift,
+            _ => return,
+        };
+        *slot = u32::try_from(value).ok();
+    }
 }
 
 impl TypeTable {
@@ -298,11 +342,7 @@ impl Tables {
         visit_fields(symbols, memory, |type_name, field_name, row| fields.put(type_name, field_name, row))?;
         visit_types(symbols, memory, |name, size| types.put(name, size))?;
         visit_ints(symbols, memory, |name, value| constants.put(name, value))?;
-        visit_longs(symbols, memory, |name, value| {
-            if name == "markWord::klass_shift" {
-                constants.mark_klass_shift = u32::try_from(value).ok();
-            }
-        })?;
+        visit_longs(symbols, memory, |name, value| constants.put_long(name, value))?;
         Ok(tables)
     }
 }

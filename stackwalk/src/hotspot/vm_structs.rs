@@ -90,6 +90,22 @@ pub(crate) enum FieldRow {
     Static { address: u64 },
 }
 
+/// Offset of a field in each object of its type.
+pub(crate) fn offset(row: Option<FieldRow>) -> Option<u32> {
+    match row? {
+        FieldRow::Instance { offset, .. } => Some(offset),
+        FieldRow::Static { .. } => None,
+    }
+}
+
+/// Address of a static field.
+pub(crate) fn variable(row: Option<FieldRow>) -> Option<u64> {
+    match row? {
+        FieldRow::Static { address } => Some(address).filter(|&address| address != 0),
+        FieldRow::Instance { .. } => None,
+    }
+}
+
 /// Longest row of a table; the widest one (fields) has 48 bytes.
 const ROW_BYTES: usize = 64;
 
