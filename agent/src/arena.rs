@@ -302,11 +302,16 @@ static MAPPINGS: Mutex<Mappings> = Mutex::new(Mappings { used: Vec::new(), free:
 /// Gives the pages of all mappings back to the kernel; the profile they were made for has ended.
 ///
 /// The addresses stay mapped. If they are `reusable`, the next profile gets them; else a handler of the ended profile may
-/// still run, because it was preempted: it reads zeros, and what it writes is never read.
-pub fn release_former(reusable: bool) {
+/// still run, because it was preempted: it reads zeros, and what it writes is never read. The mapping that contains the
+/// address `prepared` is the next profile's, made before this call, and stays as it is.
+pub fn release_former(reusable: bool, prepared: Option<usize>) {
     let mut mappings = MAPPINGS.lock();
-    let used = std::mem::take(&mut mappings.used);
-    for &(address, bytes) in &used {
+    let is_prepared = |&(start, bytes): &(usize, usize)| {
+        prepared.is_some_and(|address| (start..start.saturating_add(bytes)).contains(&address))
+    };
+    let (kept, used): (Vec<_>, _) = std::mem::take(&mut mappings.used).into_iter().partition(is_prepared);
+    mappings.used = kept;
+    for (address, bytes) in used {
         // SAFETY: our own private anonymous mapping, which stays mapped. References into it are to atomics, slabs and
         // rings, for all of which zero bytes are valid. A refusal changes nothing.
         let outcome = unsafe { libc::madvise(address as *mut c_void, bytes, libc::MADV_DONTNEED) };
@@ -415,6 +420,26 @@ pub fn map_slots() -> io::Result<&'static [ThreadSlot]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_next_profile_has_prepared_is_no_former_memory() {
+        const BYTES: usize = 1 << 20;
+        let former = map_forever(BYTES).expect("mapped");
+        let prepared = map_forever_hot(BYTES).expect("mapped");
+        former[0].write(7);
+        prepared[0].write(7);
+        release_former(true, Some(prepared.as_ptr() as usize));
+        // SAFETY: a byte that was written, or one of the kernel's zeros.
+        assert_eq!(unsafe { former[0].assume_init() }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { prepared[0].assume_init() }, 7);
+        let next = map_forever_hot(BYTES).expect("mapped");
+        assert_ne!(next.as_ptr(), prepared.as_ptr());
+        // The profile has ended.
+        release_former(true, Some(next.as_ptr() as usize));
+        // SAFETY: as above.
+        assert_eq!(unsafe { prepared[0].assume_init() }, 0);
+    }
 
     #[test]
     fn whole_pages_lie_inside_whatever_the_size_of_a_page() {

@@ -68,9 +68,12 @@ pub fn publish(
 ) -> Result<(&'static Shared, RingMemory), StartError> {
     let former = arena::shared();
     let previous = signal::previous_action(signal, former).map_err(StartError::Signal)?;
-    arena::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)));
-    let room = room.map_or_else(|| PreparedRoom::begin(options), Ok);
-    let Room { region, block } = room.and_then(PreparedRoom::finish).map_err(StartError::Memory)?;
+    let prepared = room.map(PreparedRoom::finish).transpose().map_err(StartError::Memory)?;
+    let address =
+        prepared.as_ref().and_then(|room| room.region.as_ref().ok()).map(|region| region.as_ptr() as usize);
+    arena::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)), address);
+    let begin = || PreparedRoom::begin(options).and_then(PreparedRoom::finish);
+    let Room { region, block } = prepared.map_or_else(begin, Ok).map_err(StartError::Memory)?;
     let region = region.map_err(StartError::Memory)?;
     let start = options.debug.queues.start;
     let classes = classes_of(options);

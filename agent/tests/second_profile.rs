@@ -69,7 +69,7 @@ fn each_signal_keeps_its_first_handler() {
     send(usual, SI_TIMER, slot(first));
     assert_eq!((ticks(first), called()), (2, [0, 0]));
 
-    arena::release_former(false);
+    arena::release_former(false, None);
     assert_eq!(ticks(first), 0, "its pages read as zero");
     let second = publish(other, Some(first));
     for signal in [usual, other] {
