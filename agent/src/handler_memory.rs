@@ -26,6 +26,8 @@ use crate::start_error::StartError;
 /// C library made.
 struct Room {
     region: io::Result<&'static mut [MaybeUninit<u8>]>,
+    /// Those that the region has room for.
+    classes: [SlabClass; 5],
     block: Option<BlockOffset>,
 }
 
@@ -38,10 +40,12 @@ impl PreparedRoom {
     /// # Errors
     /// No thread can be started.
     pub fn begin(options: &Options) -> io::Result<Self> {
+        let classes = classes_of(options);
         let bytes = FLAG_BYTES
             + RingMemory::near_bytes(options.debug.queues.start)
-            + SnapshotPool::bytes_needed(&classes_of(options));
-        let prepare = move || Room { block: own_stack::find(), region: arena::map_forever_hot(bytes) };
+            + SnapshotPool::bytes_needed(&classes);
+        let prepare =
+            move || Room { block: own_stack::find(), region: arena::map_forever_hot(bytes), classes };
         std::thread::Builder::new().name("tickwalk-start".to_owned()).spawn(prepare).map(Self)
     }
 
@@ -73,10 +77,9 @@ pub fn publish(
         prepared.as_ref().and_then(|room| room.region.as_ref().ok()).map(|region| region.as_ptr() as usize);
     arena::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)), address);
     let begin = || PreparedRoom::begin(options).and_then(PreparedRoom::finish);
-    let Room { region, block } = prepared.map_or_else(begin, Ok).map_err(StartError::Memory)?;
+    let Room { region, block, classes } = prepared.map_or_else(begin, Ok).map_err(StartError::Memory)?;
     let region = region.map_err(StartError::Memory)?;
     let start = options.debug.queues.start;
-    let classes = classes_of(options);
     let (flags, region) = region.split_at_mut(FLAG_BYTES);
     let (rings, slabs) = region.split_at_mut(RingMemory::near_bytes(start));
     let pool =

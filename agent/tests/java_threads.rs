@@ -64,16 +64,26 @@ extern "system" fn unexpected() {
     std::process::abort();
 }
 
-unsafe extern "system" fn find_class(_env: *mut JNIEnv, _name: *const c_char) -> jclass {
-    std::ptr::dangling_mut::<c_void>().cast()
+/// Classes, by their depth below `Object`.
+const OBJECT: usize = 1;
+const THREAD: usize = 2;
+const SUBCLASS: usize = 4;
+
+unsafe extern "system" fn get_object_class(_env: *mut JNIEnv, _thread: jobject) -> jclass {
+    std::ptr::without_provenance_mut(SUBCLASS)
+}
+
+unsafe extern "system" fn get_superclass(_env: *mut JNIEnv, class: jclass) -> jclass {
+    std::ptr::without_provenance_mut(class as usize - OBJECT)
 }
 
 unsafe extern "system" fn get_field_id(
     _env: *mut JNIEnv,
-    _class: jclass,
+    class: jclass,
     _name: *const c_char,
     _signature: *const c_char,
 ) -> jfieldID {
+    assert_eq!(class as usize, THREAD, "a subclass may have a field of the same name");
     std::ptr::dangling_mut::<c_void>().cast()
 }
 
@@ -93,7 +103,8 @@ unsafe extern "system" fn delete_local_ref(_env: *mut JNIEnv, _reference: jobjec
 fn functions() -> &'static [usize; FUNCTIONS] {
     let mut table = [unexpected as *const () as usize; FUNCTIONS];
     let functions = [
-        (offset_of!(JNINativeInterface__1_1, FindClass), find_class as *const ()),
+        (offset_of!(JNINativeInterface__1_1, GetObjectClass), get_object_class as *const ()),
+        (offset_of!(JNINativeInterface__1_1, GetSuperclass), get_superclass as *const ()),
         (offset_of!(JNINativeInterface__1_1, GetFieldID), get_field_id as *const ()),
         (offset_of!(JNINativeInterface__1_1, GetLongField), get_long_field as *const ()),
         (offset_of!(JNINativeInterface__1_1, GetObjectField), get_object_field as *const ()),

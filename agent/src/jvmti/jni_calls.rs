@@ -59,7 +59,7 @@ impl Jni {
     /// Returns `java.lang.Thread.eetop` of a thread: the address of its `JavaThread`; `None` if it is not alive.
     pub fn java_thread(&self, thread: ThreadRef) -> Option<u64> {
         static FIELD: ThreadField = ThreadField::new();
-        let field = self.thread_field(&FIELD, c"eetop", c"J")?;
+        let field = self.thread_field(thread, &FIELD, c"eetop", c"J")?;
         // SAFETY: `thread` is a java.lang.Thread and the field one of its long fields.
         let value = unsafe { (self.functions().GetLongField)(self.env, thread.0, field) };
         Some(value.cast_unsigned()).filter(|&address| address != 0)
@@ -71,7 +71,7 @@ impl Jni {
     /// `share/prims/jvmtiThreadState.cpp`).
     pub fn thread_name(&self, thread: ThreadRef) -> Option<String> {
         static FIELD: ThreadField = ThreadField::new();
-        let field = self.thread_field(&FIELD, c"name", c"Ljava/lang/String;")?;
+        let field = self.thread_field(thread, &FIELD, c"name", c"Ljava/lang/String;")?;
         // SAFETY: `thread` is a java.lang.Thread and the field one of its fields of a reference type.
         let name = unsafe { (self.functions().GetObjectField)(self.env, thread.0, field) };
         if name.is_null() {
@@ -83,15 +83,43 @@ impl Jni {
     }
 
     /// Finds a field of `java.lang.Thread`, which is looked up once.
-    fn thread_field(&self, known: &ThreadField, name: &CStr, signature: &CStr) -> Option<jfieldID> {
+    fn thread_field(
+        &self,
+        thread: ThreadRef,
+        known: &ThreadField,
+        name: &CStr,
+        signature: &CStr,
+    ) -> Option<jfieldID> {
         if let Some(&field) = known.get() {
             return Some(field as jfieldID);
         }
-        let class = self.class(c"java/lang/Thread")?;
+        let class = self.thread_class(thread)?;
         let field = self.look_up(self.functions().GetFieldID, class, name, signature);
         self.release(class);
         let field = field?;
         Some(*known.get_or_init(|| field as usize) as jfieldID)
+    }
+
+    /// Returns `java.lang.Thread`, the class below `Object` of which a thread's class is a subclass, as a local reference.
+    ///
+    /// FindClass would ask the program's class loader, by Java code that may not be compiled yet.
+    fn thread_class(&self, thread: ThreadRef) -> Option<jclass> {
+        // SAFETY: `thread` is a live reference.
+        let mut class = self.found(unsafe { (self.functions().GetObjectClass)(self.env, thread.0) })?;
+        // SAFETY: a class.
+        let above = |class| unsafe { (self.functions().GetSuperclass)(self.env, class) };
+        let mut parent = above(class);
+        while !parent.is_null() {
+            let next = above(parent);
+            if next.is_null() {
+                self.release(parent);
+                return Some(class);
+            }
+            self.release(class);
+            (class, parent) = (parent, next);
+        }
+        self.release(class);
+        None
     }
 
     /// Copies the text of a `java.lang.String`.

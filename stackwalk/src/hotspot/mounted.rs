@@ -9,7 +9,7 @@
 //! Sources: `jvmci/vmStructs_jvmci.cpp`, `jfr/support/jfrThreadLocal.hpp`, `opto/library_call.cpp`
 //! (`extend_setCurrentThread`), JDK 21 and 25.
 
-use core::ops::Range;
+use core::ops::{ControlFlow, Range};
 
 use super::vm_structs::{VmSymbols, scan_fields};
 use crate::memory::Memory;
@@ -44,11 +44,15 @@ impl MountedOffsets {
         names: &Range<u64>,
     ) -> Option<Self> {
         let (mut local, mut is_mounted, mut id) = (None, None, None);
-        scan_fields(symbols, memory, data, names, |class, field, offset| match (class, field) {
-            ("Thread", "_jfr_thread_local") => local = Some(offset),
-            ("JfrThreadLocal", "_vthread") => is_mounted = Some(offset),
-            ("JfrThreadLocal", "_vthread_id") => id = Some(offset),
-            _ => {}
+        scan_fields(symbols, memory, data, names, |class, field, offset| {
+            match (class, field) {
+                ("Thread", "_jfr_thread_local") => local = Some(offset),
+                ("JfrThreadLocal", "_vthread") => is_mounted = Some(offset),
+                ("JfrThreadLocal", "_vthread_id") => id = Some(offset),
+                _ => {}
+            }
+            let is_complete = local.is_some() && is_mounted.is_some() && id.is_some();
+            if is_complete { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let local = local?;
         Some(Self { is_mounted: is_mounted?.checked_add(local)?, id: id?.checked_add(local)? })

@@ -22,9 +22,9 @@ macro_rules! fields {
                 }
             }
 
-            fn put(&mut self, type_name: &str, field_name: &str, found: FieldRow) {
+            fn put(&mut self, type_name: &str, field_name: &str, find: &dyn Fn() -> Option<FieldRow>) {
                 match (type_name, field_name) {
-                    $($(($type_name, $field_name))|+ => self.$name = Some(found),)*
+                    $($(($type_name, $field_name))|+ => self.$name = find(),)*
                     _ => {}
                 }
             }

@@ -6,7 +6,7 @@
 //! A table ends at the row whose name pointer is null.
 //! The rows are complete once libjvm is loaded; the variables they point to are filled while the VM starts.
 
-use core::ops::Range;
+use core::ops::{ControlFlow, Range};
 
 use super::layout_error::LayoutError;
 use crate::limits::MAX_TABLE_ROWS;
@@ -169,25 +169,24 @@ fn rows<M: Memory + ?Sized>(
     Err(LayoutError::EndlessTable(first))
 }
 
-/// Visits the fields table: type, field, where it is.
+/// Visits the fields table: type, field, and a function that tells where it is; `None` if its offset or type is unreadable.
 pub(crate) fn visit_fields<M: Memory + ?Sized>(
     symbols: &VmSymbols,
     memory: &M,
-    mut visit: impl FnMut(&str, &str, FieldRow),
+    mut visit: impl FnMut(&str, &str, &dyn Fn() -> Option<FieldRow>),
 ) -> Result<(), LayoutError> {
     rows(memory, symbols.structs, symbols.struct_stride, symbols.struct_type_name, |row| {
         let type_name = Name::read(memory, row.word(symbols.struct_type_name))?;
         let field_name = Name::read(memory, row.word(symbols.struct_field_name))?;
-        let found = if row.int(symbols.struct_is_static) != 0 {
-            FieldRow::Static { address: row.word(symbols.struct_address) }
-        } else {
-            let type_string = Name::read(memory, row.word(symbols.struct_type_string))?;
-            let Ok(offset) = u32::try_from(row.word(symbols.struct_offset)) else {
-                return Ok(());
-            };
-            FieldRow::Instance { offset, width: width(type_string.text()) }
+        let find = || {
+            if row.int(symbols.struct_is_static) != 0 {
+                return Some(FieldRow::Static { address: row.word(symbols.struct_address) });
+            }
+            let offset = u32::try_from(row.word(symbols.struct_offset)).ok()?;
+            let type_string = Name::read(memory, row.word(symbols.struct_type_string)).ok()?;
+            Some(FieldRow::Instance { offset, width: width(type_string.text()) })
         };
-        visit(type_name.text(), field_name.text(), found);
+        visit(type_name.text(), field_name.text(), &find);
         Ok(())
     })
 }
@@ -197,13 +196,13 @@ const SCAN_BYTES: usize = 16 << 10;
 
 /// Visits rows of the form of the fields table wherever they lie in `data`: type, field, offset in the object.
 ///
-/// For tables without an exported name. Bytes count as a row if their names lie inside `strings`.
+/// For tables without an exported name. Bytes count as a row if their names lie inside `strings`. Ends when `visit` breaks.
 pub(crate) fn scan_fields<M: Memory + ?Sized>(
     symbols: &VmSymbols,
     memory: &M,
     data: Range<u64>,
     strings: &Range<u64>,
-    mut visit: impl FnMut(&str, &str, u32),
+    mut visit: impl FnMut(&str, &str, u32) -> ControlFlow<()>,
 ) {
     let Some(stride) = usize::try_from(symbols.struct_stride).ok().filter(|&n| n > 0 && n <= ROW_BYTES)
     else {
@@ -234,8 +233,10 @@ pub(crate) fn scan_fields<M: Memory + ?Sized>(
             let Some(offset) = u32::try_from(row.word(symbols.struct_offset)).ok().filter(|_| is_row) else {
                 continue;
             };
-            if let [Ok(type_name), Ok(field_name)] = names.map(|name| Name::read(memory, name)) {
-                visit(type_name.text(), field_name.text(), offset);
+            if let [Ok(type_name), Ok(field_name)] = names.map(|name| Name::read(memory, name))
+                && visit(type_name.text(), field_name.text(), offset).is_break()
+            {
+                return;
             }
         }
         start = start.saturating_add(SCAN_BYTES as u64);

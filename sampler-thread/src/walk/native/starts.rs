@@ -1,38 +1,23 @@
 //! Where the functions of a library start, found by address.
 //!
-//! Problem: libjvm has 45,000 functions. Sorting them takes longer than reading them, and a short program names a hundred.
-//! Approach: the starts are put in groups by the high bits of their address, in two passes. A search compares the few starts
-//! of one group.
+//! Problem: libjvm has 45,000 functions. Sorting them takes longer than reading them, new pages for them longer than both, and
+//! a short program names a hundred.
+//! Approach: 8 bytes are kept of each, in groups by the high bits of the address. The table of symbols is visited twice: once
+//! to count the starts of each group, once to put them there. A search compares the few starts of one group.
 //! Invariant: starts of one group keep their order in the symbol table.
+
+use std::io;
+use std::ops::Range;
 
 /// Smallest group, as a power of two of bytes: some 14 functions of libjvm.
 const LEAST_SHIFT: u32 = 12;
 
-/// Start of a function, and what else its symbol says.
+/// Start of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Start {
     pub(super) address: u32,
-    /// Position of its name among the names of its table.
-    pub(super) name: u32,
-    /// Size in bytes, 0 if unknown, below [`Start::IS_GLOBAL`]; this bit for a global symbol.
-    size: u32,
-}
-
-impl Start {
-    const IS_GLOBAL: u32 = 1 << 31;
-
-    pub(super) fn new(address: u32, size: u64, is_global: bool, name: u32) -> Self {
-        let size = u32::try_from(size).unwrap_or(u32::MAX).min(Self::IS_GLOBAL - 1);
-        Self { address, name, size: if is_global { size | Self::IS_GLOBAL } else { size } }
-    }
-
-    pub(super) fn size(self) -> u64 {
-        (self.size & !Self::IS_GLOBAL).into()
-    }
-
-    pub(super) fn is_global(self) -> bool {
-        self.size & Self::IS_GLOBAL != 0
-    }
+    /// Number of its symbol in the table.
+    pub(super) symbol: u32,
 }
 
 /// The starts of all functions.
@@ -42,38 +27,47 @@ pub(super) struct Starts {
     starts: Box<[Start]>,
     /// Position of the first start of each group, and the end of the last.
     groups: Box<[u32]>,
-    /// The lowest group.
+    /// Number of the lowest group, which also has what lies below it; the highest has what lies above.
     lowest: u32,
     shift: u32,
 }
 
 impl Starts {
-    /// Groups starts; there are at most as many groups as starts, so that a library with large gaps needs no large table.
-    pub(super) fn new(all: &[Start]) -> Self {
-        let lowest = all.iter().map(|start| start.address).min().unwrap_or(0);
-        let highest = all.iter().map(|start| start.address).max().unwrap_or(0);
+    /// Groups the starts that `visit` shows, the same ones at each call; `None` if there are none. Most of them lie in `code`,
+    /// and there are at most `most`.
+    ///
+    /// There are at most as many groups as starts, so that a library with large gaps needs no large table.
+    pub(super) fn new(
+        code: Range<u32>,
+        most: usize,
+        mut visit: impl FnMut(&mut dyn FnMut(Start)) -> io::Result<()>,
+    ) -> Option<Self> {
         let mut shift = LEAST_SHIFT;
-        while ((highest >> shift) - (lowest >> shift)) as usize > all.len() {
+        let end = code.end.max(code.start);
+        while ((end >> shift) - (code.start >> shift)) as usize >= most.max(1) {
             shift += 1;
         }
-        let lowest = lowest >> shift;
-        let count = ((highest >> shift) - lowest) as usize + 1;
-        let mut groups = vec![0_u32; count + 1];
-        let group = |start: &Start| ((start.address >> shift) - lowest) as usize;
-        for start in all {
-            groups[group(start) + 1] += 1;
-        }
+        let lowest = code.start >> shift;
+        let last = ((end >> shift) - lowest) as usize;
+        let group = |address: u32| ((address >> shift).saturating_sub(lowest) as usize).min(last);
+        let mut groups = vec![0_u32; last + 2];
+        visit(&mut |start| groups[group(start.address) + 1] += 1).ok()?;
         for at in 1..groups.len() {
             groups[at] += groups[at - 1];
         }
+        let count = groups.last().copied().filter(|&count| count > 0)?;
         let mut next = groups.clone();
-        let mut starts = vec![Start::default(); all.len()];
-        for start in all {
-            let place = &mut next[group(start)];
-            starts[*place as usize] = *start;
-            *place += 1;
-        }
-        Self { starts: starts.into(), groups: groups.into(), lowest, shift }
+        let mut starts = vec![Start::default(); count as usize];
+        visit(&mut |start| {
+            let place = &mut next[group(start.address)];
+            // A file that has changed meanwhile may show more.
+            if let Some(free) = starts.get_mut(*place as usize) {
+                *free = start;
+                *place += 1;
+            }
+        })
+        .ok()?;
+        Some(Self { starts: starts.into(), groups: groups.into(), lowest, shift })
     }
 
     /// Returns the bytes in use.
@@ -88,15 +82,15 @@ impl Starts {
         }
     }
 
-    /// Returns the number of the group of `address`; `None` if it is below all starts.
-    fn number(&self, address: u64) -> Option<usize> {
-        let number = (address >> self.shift).checked_sub(self.lowest.into())?;
-        Some(usize::try_from(number).unwrap_or(usize::MAX).min(self.groups.len() - 2))
+    /// Returns the number of the group of `address`.
+    fn number(&self, address: u64) -> usize {
+        let number = (address >> self.shift).saturating_sub(self.lowest.into());
+        usize::try_from(number).unwrap_or(usize::MAX).min(self.groups.len() - 2)
     }
 
     /// Returns the last start at `address` or before it.
     pub(super) fn last(&self, address: u64) -> Option<u32> {
-        (0..=self.number(address)?).rev().find_map(|number| {
+        (0..=self.number(address)).rev().find_map(|number| {
             let starts = self.group(number).iter().map(|start| start.address);
             starts.filter(|&start| u64::from(start) <= address).max()
         })
@@ -104,13 +98,12 @@ impl Starts {
 
     /// Returns the functions that start at `address`, in the order of their table.
     pub(super) fn all_at(&self, address: u32) -> impl Iterator<Item = Start> {
-        let group = self.number(address.into()).map(|number| self.group(number)).unwrap_or_default();
-        group.iter().filter(move |start| start.address == address).copied()
+        self.group(self.number(address.into())).iter().filter(move |start| start.address == address).copied()
     }
 
     /// Returns the first start after `address`, which is one.
     pub(super) fn next(&self, address: u32) -> Option<u32> {
-        (self.number(address.into())?..self.groups.len() - 1).find_map(|number| {
+        (self.number(address.into())..self.groups.len() - 1).find_map(|number| {
             self.group(number).iter().map(|start| start.address).filter(|&start| start > address).min()
         })
     }
@@ -120,15 +113,22 @@ impl Starts {
 mod tests {
     use super::*;
 
+    fn starts(all: &[Start], code: Range<u32>) -> Option<Starts> {
+        Starts::new(code, all.len(), |show| {
+            all.iter().for_each(|&start| show(start));
+            Ok(())
+        })
+    }
+
     /// Compares searches with those of a sorted list.
     #[track_caller]
-    fn check(addresses: &[u32]) {
+    fn check_within(addresses: &[u32], code: Range<u32>) {
         let all: Vec<Start> =
-            addresses.iter().zip(0..).map(|(&address, name)| Start::new(address, 1, false, name)).collect();
-        let starts = Starts::new(&all);
-        assert!(starts.bytes() <= 20 * all.len() + 64);
+            addresses.iter().zip(0..).map(|(&address, symbol)| Start { address, symbol }).collect();
+        let starts = starts(&all, code).expect("not empty");
+        assert!(starts.bytes() <= 16 * all.len() + 64);
         let mut sorted = all.clone();
-        sorted.sort_by_key(|start| (start.address, start.name));
+        sorted.sort_by_key(|start| (start.address, start.symbol));
         let around = |address: u32| [-4097, -1, 0, 1, 4096].map(|by| i64::from(address) + by);
         for address in addresses.iter().flat_map(|&address| around(address)).filter(|&address| address >= 0) {
             let address = address.cast_unsigned();
@@ -139,6 +139,17 @@ mod tests {
             assert!(starts.all_at(begin).eq(same), "functions at {begin:#x}");
             let next = sorted.iter().map(|start| start.address).find(|&at| at > begin);
             assert_eq!(starts.next(begin), next, "next after {begin:#x}");
+        }
+    }
+
+    /// Where the starts lie, and where only some or none of them do.
+    #[track_caller]
+    fn check(addresses: &[u32]) {
+        let bounds = |list: &[u32]| list.iter().min().copied().zip(list.iter().max().copied());
+        let (lowest, highest) = bounds(addresses).expect("not empty");
+        let middle = lowest + (highest - lowest) / 2;
+        for code in [lowest..highest, lowest..middle, middle..highest, 0..0, u32::MAX - 9..u32::MAX] {
+            check_within(addresses, code);
         }
     }
 
@@ -162,12 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn a_start_keeps_what_its_symbol_says() {
-        for (size, kept) in [(0, 0), (77, 77), (u64::MAX, (1 << 31) - 1)] {
-            for is_global in [false, true] {
-                let start = Start::new(1, size, is_global, 9);
-                assert_eq!((start.size(), start.is_global(), start.name), (kept, is_global, 9));
-            }
-        }
+    fn a_table_that_changes_or_is_empty_or_unreadable_is_none() {
+        assert!(starts(&[], 0..100).is_none());
+        assert!(Starts::new(0..100, 1, |_| Err(io::ErrorKind::UnexpectedEof.into())).is_none());
+        let mut calls = 0;
+        let grown = Starts::new(0..100, 1, |show| {
+            calls += 1;
+            (0..calls).for_each(|symbol| show(Start { address: 50, symbol }));
+            Ok(())
+        });
+        assert_eq!(grown.expect("the first start").all_at(50).count(), 1);
     }
 }

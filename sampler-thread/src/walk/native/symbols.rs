@@ -1,7 +1,7 @@
 //! Names of functions from a library's file.
 //!
 //! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundred.
-//! Approach: 12 bytes per function are kept, found by address; its name is read from the file when it is needed.
+//! Approach: 8 bytes per function are kept, found by address; its size and name are read from the file when they are needed.
 //! Invariant: a file is used only if its build id is that of the library in memory (both may have none).
 //! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
 
@@ -13,13 +13,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
-use object::{Endianness, ReadRef, elf};
+use object::{NativeEndian, ReadRef, elf};
 
 use super::blocks::Blocks;
 use super::starts::{Start, Starts};
 
-/// Libraries are of 64 bits.
-pub(crate) type Header = elf::FileHeader64<Endianness>;
+/// Libraries are of 64 bits, in the byte order of the process.
+pub(crate) type Header = elf::FileHeader64<NativeEndian>;
 
 /// Longest name read, in bytes; longer ones are cut.
 const MAX_NAME: usize = 1024;
@@ -37,7 +37,7 @@ const DEBUG_ROOT: &str = "/usr/lib/debug";
 const ENTRY: usize = size_of::<Entry>();
 
 /// A symbol in its table.
-type Entry = elf::Sym64<Endianness>;
+type Entry = elf::Sym64<NativeEndian>;
 
 /// A named function, by the addresses it was linked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,9 +59,17 @@ enum Source {
 #[derive(Debug)]
 pub struct Symbols {
     source: Source,
-    /// Position of the names in it.
-    names: u64,
+    table: Table,
     starts: Starts,
+}
+
+/// Positions in a file.
+#[derive(Debug, Clone, Copy)]
+struct Table {
+    /// Of its first symbol.
+    symbols: u64,
+    /// Of their names.
+    names: u64,
 }
 
 impl Symbols {
@@ -80,7 +88,7 @@ impl Symbols {
 
     /// Reads the functions of a library that has no file, from its bytes.
     pub fn of_bytes(bytes: Vec<u8>) -> Option<Self> {
-        let (names, starts) = {
+        let (table, starts) = {
             let data = &*bytes;
             let header = Header::parse(data).ok()?;
             let endian = header.endian().ok()?;
@@ -91,7 +99,7 @@ impl Symbols {
             };
             functions(&sections, endian, &read, elf::SHT_DYNSYM)?
         };
-        Some(Self { source: Source::Memory(bytes), names, starts })
+        Some(Self { source: Source::Memory(bytes), table, starts })
     }
 
     /// Returns the bytes of the table.
@@ -109,20 +117,28 @@ impl Symbols {
         let begin = self.starts.last(address)?;
         let next = self.starts.next(begin).map_or(u64::MAX, u64::from);
         // Of several functions at an address the largest counts, then a global one; ties are decided by name.
-        let start = self
-            .starts
-            .all_at(begin)
-            .min_by_key(|start| (std::cmp::Reverse(start.size()), !start.is_global(), start.name))?;
-        let begin = u64::from(begin);
+        let symbols = self.starts.all_at(begin).filter_map(|start| self.symbol(start.symbol));
+        let best = symbols.min_by_key(|symbol| {
+            let is_global = symbol.st_bind() == elf::STB_GLOBAL;
+            (std::cmp::Reverse(symbol.st_size(NativeEndian)), !is_global, symbol.st_name(NativeEndian))
+        })?;
+        let (begin, size) = (u64::from(begin), best.st_size(NativeEndian));
         // Assembler sources often leave the size out.
-        let size = if start.size() == 0 { (next - begin).min(MAX_UNSIZED) } else { start.size() };
+        let size = if size == 0 { (next - begin).min(MAX_UNSIZED) } else { size };
         let range = begin..begin.saturating_add(size);
-        let name = self.read_name(start.name).ok().filter(|name| !name.is_empty())?;
+        let name = self.read_name(best.st_name(NativeEndian)).ok().filter(|name| !name.is_empty())?;
         range.contains(&address).then_some(Function { range, name })
     }
 
+    fn symbol(&self, number: u32) -> Option<Entry> {
+        let mut entry = [0; ENTRY];
+        let read = self.read(self.table.symbols + u64::from(number) * ENTRY as u64, &mut entry).ok()?;
+        let (symbol, _) = object::pod::from_bytes::<Entry>(entry.get(..read)?).ok()?;
+        Some(*symbol)
+    }
+
     fn read_name(&self, offset: u32) -> io::Result<Vec<u8>> {
-        let at = self.names + u64::from(offset);
+        let at = self.table.names + u64::from(offset);
         let mut first = [0; FIRST_NAME];
         let read = self.read(at, &mut first)?;
         let first = first.get(..read).unwrap_or_default();
@@ -169,8 +185,8 @@ impl SymbolFile {
         let file = File::open(path).ok()?;
         let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-            if let Some((names, starts)) = functions(&sections, endian, &read, kind) {
-                let symbols = Some(Symbols { source: Source::File(file), names, starts });
+            if let Some((table, starts)) = functions(&sections, endian, &read, kind) {
+                let symbols = Some(Symbols { source: Source::File(file), table, starts });
                 return Some(Self { symbols, is_whole: kind == elf::SHT_SYMTAB, debug_file });
             }
         }
@@ -181,35 +197,46 @@ impl SymbolFile {
 /// Entries of a symbol table that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Most functions for which memory is reserved before they are read, twice as many as libjvm has.
-const USUAL_FUNCTIONS: usize = 1 << 17;
-
-/// Returns where the names of the symbol table of this kind are, and the functions in it; `None` if there are none.
+/// Returns where the symbol table of this kind and its names are, and the functions in it; `None` if there are none.
 ///
-/// The table is read in chunks, to allocate only what is kept: libjvm's has 1.7 MB.
+/// The table is read in chunks, and only what is kept gets memory: libjvm's has 1.7 MB.
 fn functions<'d, R: ReadRef<'d>>(
     sections: &SectionTable<'d, Header, R>,
-    endian: Endianness,
+    endian: NativeEndian,
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
     kind: elf::SectionType,
-) -> Option<(u64, Starts)> {
+) -> Option<(Table, Starts)> {
     let section = sections.iter().find(|section| section.sh_type(endian) == kind)?;
     let names = sections.section(section.link(endian)).ok()?.sh_offset(endian);
     let (begin, bytes) = (section.sh_offset(endian), section.sh_size(endian));
-    let count = usize::try_from(bytes).unwrap_or(usize::MAX) / ENTRY;
-    let mut starts: Vec<Start> = Vec::with_capacity(count.min(USUAL_FUNCTIONS));
-    each_symbol(begin, bytes, read, |symbol| {
-        let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-        if is_code
-            && !symbol.is_undefined(endian)
-            && let Ok(address) = u32::try_from(symbol.st_value(endian))
-        {
-            let is_global = symbol.st_bind() == elf::STB_GLOBAL;
-            starts.push(Start::new(address, symbol.st_size(endian), is_global, symbol.st_name(endian)));
-        }
-    })
-    .ok()?;
-    (!starts.is_empty()).then(|| (names, Starts::new(&starts)))
+    let most = usize::try_from(bytes).unwrap_or(usize::MAX) / ENTRY;
+    let starts = Starts::new(code(sections, endian), most, |show| {
+        let mut number = 0;
+        each_symbol(begin, bytes, read, |symbol| {
+            let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+            if is_code
+                && !symbol.is_undefined(endian)
+                && let Ok(address) = u32::try_from(symbol.st_value(endian))
+            {
+                show(Start { address, symbol: number });
+            }
+            number = number.saturating_add(1);
+        })
+    })?;
+    Some((Table { symbols: begin, names }, starts))
+}
+
+/// Addresses of the sections with code, from the first to the last.
+fn code<'d, R: ReadRef<'d>>(sections: &SectionTable<'d, Header, R>, endian: NativeEndian) -> Range<u32> {
+    let is_code = |flags: elf::SectionFlags| flags.contains(elf::SHF_EXECINSTR);
+    let of_code = sections.iter().filter(|section| is_code(section.sh_flags(endian)));
+    let address = |address: u64| u32::try_from(address).unwrap_or(u32::MAX);
+    let (start, end) = of_code.fold((u32::MAX, 0), |(first, last), section| {
+        let start = section.sh_addr(endian);
+        let end = start.saturating_add(section.sh_size(endian));
+        (first.min(address(start)), last.max(address(end)))
+    });
+    start..end
 }
 
 /// Visits the symbols of the table of `bytes` bytes at `begin` in the file.
@@ -238,7 +265,7 @@ pub(crate) fn each_symbol(
 /// Returns the name of a file's separate debug file.
 pub(super) fn debug_link<'d, R: ReadRef<'d>>(
     sections: &SectionTable<'d, Header, R>,
-    endian: Endianness,
+    endian: NativeEndian,
     data: R,
 ) -> Option<Vec<u8>> {
     let (_, section) = sections.section_by_name(endian, b".gnu_debuglink")?;
@@ -248,7 +275,7 @@ pub(super) fn debug_link<'d, R: ReadRef<'d>>(
 /// Returns the build id of a file, empty if it has none.
 pub(super) fn file_build_id<'d, R: ReadRef<'d>>(
     sections: &SectionTable<'d, Header, R>,
-    endian: Endianness,
+    endian: NativeEndian,
     data: R,
 ) -> Vec<u8> {
     for section in sections.iter() {
