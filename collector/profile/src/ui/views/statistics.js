@@ -22,6 +22,7 @@ const MEANINGS = {
 const COMPLETE_STACKS = new Set(["end_of_stack", "end_of_continuation", "end_past_thaw", "not_java"]);
 
 const spaced = (cause) => cause.replaceAll("_", " ");
+const samplesOf = (count) => `${number(count)} sample${count === 1 ? "" : "s"}`;
 
 /** Rows [title, value, tooltip, className]; rows without a value are left out. */
 function rowsOf(rows) {
@@ -82,7 +83,7 @@ function accountSections(account) {
     accountBar(parts),
     rowsOf(parts.map(([title, ns, colour, hint]) => [swatched(title, colour), `${duration(ns)} · ${percent(ns / whole)}`, hint])),
     ...section("Lost, by cause", "", causes.length > 0
-      ? causes.map(([cause, ns]) => [spaced(cause), `${duration(ns)} · ${number(account.lost_samples[cause] || 0)} samples`, MEANINGS[cause], "bad"])
+      ? causes.map(([cause, ns]) => [spaced(cause), `${duration(ns)} · ${samplesOf(account.lost_samples[cause] || 0)}`, MEANINGS[cause], "bad"])
       : [["nothing was lost", ""]]),
   ];
 }
