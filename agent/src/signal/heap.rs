@@ -6,7 +6,8 @@
 //! by plain loads, after the test that compiled code makes of each reference. In any other state a pause may run beside
 //! the handler: such a thread reads by `process_vm_readv`, which reports a bad address instead of faulting, or through
 //! `/proc/self/mem` where that call is not available.
-//! Before either, the address is looked up in the collector's own account of its committed memory.
+//! Before either, the address is looked up in the collector's own account of its committed memory; where that account is
+//! unknown, all threads read by the system call.
 //! Either way the pauses and colours before the first and after the last read are compared, and if they differ, nothing
 //! that was read is used.
 //! Invariant: `design/signal-safety.md`, "Reading the heap"; the system call is made in no other case.

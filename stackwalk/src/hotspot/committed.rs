@@ -16,8 +16,9 @@
 //! The number of ZGC's entries is in no table of the VM: it is the word before the pointer to them (`ZGranuleMap::_size`).
 //! In JDK 25 it is smaller than the offsets that an address has room for.
 //! The result is `None` if a row is missing (Parallel in JDK 28) or what was read does not fit together.
-//! Sources: `memory/virtualspace.hpp`, `gc/parallel/psVirtualspace.hpp`, `gc/g1/{heapRegionManager,g1BiasedArray}.hpp`,
-//! `gc/shenandoah/shenandoahHeapRegion.hpp`, `gc/z/{zPageTable,zGranuleMap}.hpp`, JDK 21 and 25.
+//! Sources: `memory/virtualspace.hpp`, `gc/parallel/psVirtualspace.hpp`, `gc/g1/{heapRegionManager,g1BiasedArray}.hpp`
+//! (`g1HeapRegionManager` in JDK 25), `gc/shenandoah/shenandoahHeapRegion.hpp`, `gc/z/{zPageTable,zGranuleMap}.hpp`, JDK 21
+//! and 25.
 //! Invariant: a signal handler calls [`Committed::holds`]; it takes no lock and allocates nothing.
 
 #![deny(
