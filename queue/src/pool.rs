@@ -16,7 +16,7 @@
 //! Spare slabs out of service are in a third list. All three are the same lock-free stack, so growing and
 //! shrinking are pops and pushes like any other, beside running handlers.
 //!
-//! Unsafe code: turning the region into headers and slabs, reading a viewed slab, and the prefetch instruction.
+//! Unsafe code: turning the region into headers and slabs, reading a viewed slab, and the prefetch instructions.
 
 #![allow(unsafe_code, reason = "slab memory shared between a raw writer and checked views")]
 #![deny(
@@ -34,34 +34,43 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, array_of};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
+/// Most bytes of a snapshot that are prefetched: half of a usual first-level cache.
+const PREFETCHED_BYTES: usize = 16 << 10;
+
+/// Executes the prefetch instruction of the processor for an address, if it has one.
+///
+/// A hint: it accesses nothing and never faults; without effect on other processors than x86-64 and aarch64.
+macro_rules! prefetch {
+    ($address:expr, x86_64: $x86_64:literal, aarch64: $aarch64:literal) => {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: the instruction acts on caches only and accepts every address.
+        unsafe {
+            core::arch::asm!($x86_64, in(reg) $address, options(nostack, preserves_flags, readonly))
+        };
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!($aarch64, in(reg) $address, options(nostack, preserves_flags, readonly))
+        };
+        #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+        let _ = $address;
+    };
+}
+
 /// Prefetches the cache line at `address` for writing. Another processor was the last to change the lines that a handler
 /// changes; a read followed by a write would wait for each of them twice.
 ///
-/// A hint: it accesses nothing and never faults; without effect on other processors than x86-64 and aarch64.
 /// Written as an instruction because `_mm_prefetch` becomes a prefetch for reading on the x86-64 baseline, whose
 /// processors without the instruction execute it as a no-op (Intel SDM volume 2, PREFETCHW).
 #[inline(always)]
 fn prefetch_for_writing<T>(address: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction acts on caches only and accepts every address.
-    unsafe {
-        core::arch::asm!(
-            "prefetchw [{address}]",
-            address = in(reg) address,
-            options(nostack, preserves_flags, readonly)
-        )
-    };
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above.
-    unsafe {
-        core::arch::asm!(
-            "prfm pstl1keep, [{address}]",
-            address = in(reg) address,
-            options(nostack, preserves_flags, readonly)
-        )
-    };
-    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-    let _ = address;
+    prefetch!(address, x86_64: "prefetchw [{}]", aarch64: "prfm pstl1keep, [{}]");
+}
+
+/// Prefetches the cache line at `address` for reading.
+#[inline(always)]
+fn prefetch_for_reading<T>(address: *const T) {
+    prefetch!(address, x86_64: "prefetcht0 [{}]", aarch64: "prfm pldl1keep, [{}]");
 }
 
 /// Slabs for snapshots, in memory lent by the caller for `'m`.
@@ -183,6 +192,18 @@ impl<'m> SnapshotPool<'m> {
         let top = self.free.0.get(self.best_class(bytes)).and_then(FreeList::top);
         if let Some(header) = top.and_then(|number| self.headers.get(number as usize)) {
             prefetch_for_writing(header);
+        }
+    }
+
+    /// Prefetches a snapshot of `len` bytes that will be viewed soon; a hint, without effect for a handle that identifies none.
+    ///
+    /// Handlers write past the caches, so that a read without it waits for memory at every line.
+    pub fn prefetch_snapshot(&self, handle: SnapshotHandle, len: usize) {
+        let Some((_, class, header)) = self.slab_of(handle) else { return };
+        prefetch_for_writing(header);
+        let start = self.slab_ptr(header);
+        for offset in (0..len.min(self.size(class)).min(PREFETCHED_BYTES)).step_by(SLAB_ALIGN) {
+            prefetch_for_reading(start.wrapping_add(offset));
         }
     }
 

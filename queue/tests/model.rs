@@ -190,6 +190,7 @@ proptest! {
                     let data = filled.remove(&handle).unwrap();
                     if step == 3 {
                         let handle = SnapshotHandle::from_bits(handle);
+                        pool.prefetch_snapshot(handle, data.len() + 1);
                         let view = pool.view(handle, data.len() + 1).unwrap();
                         prop_assert_eq!(view.bytes(), &data[..], "no more than was published");
                         prop_assert!(pool.view(handle, 1).is_none(), "one view at a time");
@@ -218,6 +219,7 @@ proptest! {
         let pool = SnapshotPool::new(&mut region, &plan).unwrap();
         let held = pool.acquire(64);
         for bits in bits.into_iter().chain([0, 1, 1 << 20, 1 << 20 | 1, u32::MAX]) {
+            pool.prefetch_snapshot(SnapshotHandle::from_bits(bits), 64);
             prop_assert!(pool.view(SnapshotHandle::from_bits(bits), 64).is_none());
             prop_assert!(!pool.release(SnapshotHandle::from_bits(bits)));
         }

@@ -52,6 +52,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.sample_java_threads();
         loop {
             while let Some(request) = self.without_java.pop_front() {
+                if let Some((_, next)) = self.without_java.front() {
+                    prefetch(&*self.process, next);
+                }
                 self.sample([request]);
                 if self.unloading.wait().does_pause_wait() {
                     self.sample_java_threads();
@@ -94,6 +97,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 && !self.walker.is_full()
                 && let Some((slot, request)) = requests.next()
             {
+                if let Some((_, next)) = requests.peek() {
+                    prefetch(&*process, next);
+                }
                 group.push(self.walk(&*process, slot, request));
                 self.collect_if_due();
             }
@@ -218,6 +224,11 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.flush();
         }
     }
+}
+
+/// Brings the copy of a request that is walked next into the cache, while another one is walked.
+fn prefetch<P: Process>(process: &P, next: &Request) {
+    process.pool().prefetch_snapshot(next.snapshot, next.snapshot_len as usize);
 }
 
 /// Returns what the handler wrote, or what the request itself contains.
