@@ -127,6 +127,7 @@ mod lost;
 mod pool;
 mod pool_plan;
 mod pool_stats;
+mod prefetch;
 mod ready_set;
 mod request;
 mod ring;

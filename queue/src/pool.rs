@@ -16,7 +16,7 @@
 //! Spare slabs out of service are in a third list. All three are the same lock-free stack, so growing and
 //! shrinking are pops and pushes like any other, beside running handlers.
 //!
-//! Unsafe code: turning the region into headers and slabs, reading a viewed slab, and the prefetch instructions.
+//! Unsafe code: turning the region into headers and slabs, reading a viewed slab.
 
 #![allow(unsafe_code, reason = "slab memory shared between a raw writer and checked views")]
 #![deny(
@@ -29,6 +29,7 @@
 
 use crate::free_list::FreeList;
 use crate::pool_plan::{Layout, MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
+use crate::prefetch::{prefetch_for_reading, prefetch_for_writing};
 use crate::slab_header::{SlabHeader, SnapshotHandle};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, array_of};
 use core::marker::PhantomData;
@@ -36,42 +37,6 @@ use core::mem::MaybeUninit;
 
 /// Most bytes of a snapshot that are prefetched: half of a usual first-level cache.
 const PREFETCHED_BYTES: usize = 16 << 10;
-
-/// Executes the prefetch instruction of the processor for an address, if it has one.
-///
-/// A hint: it accesses nothing and never faults; without effect on other processors than x86-64 and aarch64.
-macro_rules! prefetch {
-    ($address:expr, x86_64: $x86_64:literal, aarch64: $aarch64:literal) => {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the instruction acts on caches only and accepts every address.
-        unsafe {
-            core::arch::asm!($x86_64, in(reg) $address, options(nostack, preserves_flags, readonly))
-        };
-        #[cfg(all(target_arch = "aarch64", not(miri)))]
-        // SAFETY: as above.
-        unsafe {
-            core::arch::asm!($aarch64, in(reg) $address, options(nostack, preserves_flags, readonly))
-        };
-        #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-        let _ = $address;
-    };
-}
-
-/// Prefetches the cache line at `address` for writing. Another processor was the last to change the lines that a handler
-/// changes; a read followed by a write would wait for each of them twice.
-///
-/// Written as an instruction because `_mm_prefetch` becomes a prefetch for reading on the x86-64 baseline, whose
-/// processors without the instruction execute it as a no-op (Intel SDM volume 2, PREFETCHW).
-#[inline(always)]
-fn prefetch_for_writing<T>(address: *const T) {
-    prefetch!(address, x86_64: "prefetchw [{}]", aarch64: "prfm pstl1keep, [{}]");
-}
-
-/// Prefetches the cache line at `address` for reading.
-#[inline(always)]
-fn prefetch_for_reading<T>(address: *const T) {
-    prefetch!(address, x86_64: "prefetcht0 [{}]", aarch64: "prfm pldl1keep, [{}]");
-}
 
 /// Slabs for snapshots, in memory lent by the caller for `'m`.
 ///

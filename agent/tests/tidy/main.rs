@@ -43,6 +43,7 @@ const NESTED: &[&str] = &["profile", "agct", "stackwalk-aarch64"];
 const UNSAFE_ALLOWED: &[&str] = &[
     "queue/src/ring.rs",
     "queue/src/pool.rs",
+    "queue/src/prefetch.rs",
     "queue/src/thread_queue.rs",
     "stackwalk/src/live_memory.rs",
     "stackwalk/src/safe_fetch.rs",
