@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use queue::{PlanError, ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::period::aim::Aim;
-use stackwalk::{FrozenOffsets, LiveMemory, ThreadOffsets};
+use stackwalk::{FrozenOffsets, LiveMemory, MountedOffsets, ThreadOffsets};
 
 use crate::arena::{self, Shared};
 use crate::options::{ClockOption, Options};
@@ -24,32 +24,43 @@ use crate::start_error::StartError;
 
 /// What a thread of its own prepares: a huge page takes a millisecond to clear, and the offset is found on a thread that the
 /// C library made.
-struct Room {
+pub struct Room {
     region: io::Result<&'static mut [MaybeUninit<u8>]>,
     /// Those that the region has room for.
     classes: [SlabClass; 5],
     block: Option<BlockOffset>,
+    /// Where the VM stores the mounted virtual thread, if the thread was to search for it.
+    pub mounted: Option<MountedOffsets>,
 }
 
 /// Room that is being prepared.
 pub struct PreparedRoom(JoinHandle<Room>);
 
 impl PreparedRoom {
-    /// Begins to prepare what [`publish`] needs for these options.
+    /// Begins to prepare what [`publish`] needs for these options, and to search with `find_mounted`.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn begin(options: &Options) -> io::Result<Self> {
+    pub fn begin(
+        options: &Options,
+        find_mounted: impl FnOnce() -> Option<MountedOffsets> + Send + 'static,
+    ) -> io::Result<Self> {
         let classes = classes_of(options);
         let bytes = FLAG_BYTES
             + RingMemory::near_bytes(options.debug.queues.start)
             + SnapshotPool::bytes_needed(&classes);
-        let prepare =
-            move || Room { block: own_stack::find(), region: arena::map_forever_hot(bytes), classes };
+        let prepare = move || {
+            let (block, mounted) = (own_stack::find(), find_mounted());
+            Room { block, region: arena::map_forever_hot(bytes), classes, mounted }
+        };
         std::thread::Builder::new().name("tickwalk-start".to_owned()).spawn(prepare).map(Self)
     }
 
-    fn finish(self) -> io::Result<Room> {
+    /// Waits until it is prepared.
+    ///
+    /// # Errors
+    /// The thread has failed.
+    pub fn finish(self) -> io::Result<Room> {
         self.0.join().map_err(|_| io::Error::other("its thread panicked"))
     }
 }
@@ -57,13 +68,13 @@ impl PreparedRoom {
 /// Bytes of the flags of all threads.
 const FLAG_BYTES: usize = arena::MAX_THREADS as usize;
 
-/// Publishes the memory to handlers; `room` if it has been prepared, which the first profile of a process may do early.
+/// Publishes the memory to handlers.
 ///
 /// # Errors
 /// [`StartError::Signal`], [`StartError::Memory`].
 pub fn publish(
     options: &Options,
-    room: Option<PreparedRoom>,
+    prepared: Option<Room>,
     aim: Aim,
     (offsets, frozen, compilers): (ThreadOffsets, Option<&'static FrozenOffsets>, Option<Compilers>),
     memory: &'static LiveMemory,
@@ -72,12 +83,11 @@ pub fn publish(
 ) -> Result<(&'static Shared, RingMemory), StartError> {
     let former = arena::shared();
     let previous = signal::previous_action(signal, former).map_err(StartError::Signal)?;
-    let prepared = room.map(PreparedRoom::finish).transpose().map_err(StartError::Memory)?;
     let address =
         prepared.as_ref().and_then(|room| room.region.as_ref().ok()).map(|region| region.as_ptr() as usize);
     arena::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)), address);
-    let begin = || PreparedRoom::begin(options).and_then(PreparedRoom::finish);
-    let Room { region, block, classes } = prepared.map_or_else(begin, Ok).map_err(StartError::Memory)?;
+    let begin = || PreparedRoom::begin(options, || None).and_then(PreparedRoom::finish);
+    let Room { region, block, classes, .. } = prepared.map_or_else(begin, Ok).map_err(StartError::Memory)?;
     let region = region.map_err(StartError::Memory)?;
     let start = options.debug.queues.start;
     let (flags, region) = region.split_at_mut(FLAG_BYTES);

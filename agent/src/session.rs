@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sampler_thread::account::clock::process_cpu_nanos;
@@ -30,7 +29,7 @@ use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
 use sampler_thread::validity::variables::HiddenSymbols;
 use sampler_thread::walk::vm::Vm as ReadVm;
-use sampler_thread::{End, Sampler};
+use sampler_thread::{End, Sampler, Stopped};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
 
 use crate::arena::Shared;
@@ -76,7 +75,7 @@ pub struct PreparedSession {
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
-    /// Memory of the handlers, if it is being prepared.
+    /// Memory of the handlers and `mounted`, if they are being prepared.
     room: Option<PreparedRoom>,
     /// True once the VM reports garbage collection pauses to this session.
     pub has_pause_events: bool,
@@ -115,10 +114,16 @@ impl PreparedSession {
             tracing::info!("DebugNonSafepoints keeps the value of the command line");
         }
         let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
-        let mounted = has_virtual_threads.then(|| vm_memory::mounted_offsets(&library, memory)).flatten();
         let (library, image) = (library.origin(), library.image());
+        let find_mounted = move || {
+            let library = vm.library().filter(|_| has_virtual_threads)?;
+            vm_memory::mounted_offsets(&library, memory)
+        };
         // While the VM starts. In a program that runs, a former profile may leave its memory to this one.
-        let room = if is_attached { None } else { PreparedRoom::begin(&options).ok() };
+        let (mounted, room) = match is_attached {
+            true => (find_mounted(), None),
+            false => (None, PreparedRoom::begin(&options, find_mounted).ok()),
+        };
         Ok(Self {
             options,
             vm,
@@ -199,11 +204,11 @@ impl Session {
             signal,
             is_attached,
         } = prepared;
-        hotspot.start(memory).map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
-        vm_memory::add_code_heaps(memory, &hotspot);
-        vm_memory::add_counters(memory, &hotspot);
+        vm_memory::start(&mut hotspot, memory)
+            .map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
         let mut offsets = hotspot.thread_offsets();
-        offsets.mounted = mounted;
+        let room = room.map(PreparedRoom::finish).transpose().map_err(StartError::Memory)?;
+        offsets.mounted = mounted.or(room.as_ref().and_then(|room| room.mounted));
         let own_address = thread.and_then(|thread| jni.java_thread(thread));
         if let Some(address) = own_address {
             let sp = std::ptr::from_ref(&address) as u64;
@@ -413,8 +418,8 @@ impl Session {
     }
 
     /// Ends a session whose handlers are silent: stops timers first, then waits for handlers in flight, then for the
-    /// sampler, which drains and sends everything. Returns the sampler thread if it does not end in time.
-    pub fn stop(self, reason: &'static str) -> Option<JoinHandle<()>> {
+    /// sampler, which drains and sends everything.
+    pub fn stop(self, reason: &'static str) -> Stopped {
         #[cfg(feature = "hooks")]
         if let Some(delay) = self.hooks.stop_delay {
             // The purpose of this hook is to let threads end in between.
@@ -438,11 +443,11 @@ impl Session {
         if let Some(observer) = crate::hooks::observer() {
             (observer.on_stop)(&self.jvmti);
         }
-        let unfinished = self.sampler.stop(reason, STOP_PATIENCE);
-        if unfinished.is_some() {
+        let stopped = self.sampler.stop(reason, STOP_PATIENCE);
+        if !stopped.has_sent() {
             tracing::warn!("the last samples were not delivered within {STOP_PATIENCE:?}");
         }
-        unfinished
+        stopped
     }
 }
 

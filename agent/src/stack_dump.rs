@@ -107,7 +107,7 @@ impl StackDumper {
         let memory = vm_memory::of_library(&library);
         let mut hotspot =
             HotSpot::read_tables(|name| library.symbol(name), memory).map_err(|error| error.to_string())?;
-        hotspot.start(memory).map_err(|error| error.to_string())?;
+        vm_memory::start(&mut hotspot, memory).map_err(|error| error.to_string())?;
         let jni = vm.jni().map_err(|error| error.to_string())?;
         let symbols = Arc::new(HiddenSymbols::new(library.origin()));
         let unloading = Unloading::new(

@@ -121,16 +121,22 @@ impl Sampler {
             started(nix::unistd::gettid().as_raw());
             let (timers, second) = (Arc::clone(&process), Arc::clone(&intake));
             // The worker handles a panic itself, unless it cannot even begin or end.
+            let mut worker = None;
             let sample = || {
                 intake.start(started);
-                Worker::new((process, intake), settings, vm, session, destinations).run(&inbox)
+                worker.insert(Worker::new((process, intake), settings, vm, session, destinations)).run(&inbox)
             };
             let end = catch_unwind(AssertUnwindSafe(sample)).unwrap_or(End::Panic);
             second.close();
-            second.join();
             if matches!(end, End::Asked(_)) {
+                // All is sent. Whoever waits for the thread itself also waits for the rest.
+                drop(inbox);
+                drop(worker);
+                second.join();
                 return;
             }
+            drop(worker);
+            second.join();
             timers.stop(None);
             // `ended` may stop this thread, which must not wait for itself.
             drop(inbox);
@@ -164,12 +170,32 @@ impl Sampler {
         self.owner.waker()
     }
 
-    /// Drains everything, sends the last messages and waits at most `patience` for the thread to finish.
+    /// Drains everything, sends the last messages and waits at most `patience` for that; the caller must have stopped all
+    /// producers before.
+    pub fn stop(self, reason: &'static str, patience: Duration) -> Stopped {
+        Stopped { has_sent: self.owner.stop(reason, patience), thread: self.thread }
+    }
+}
+
+/// A sampler thread that is to end.
+#[derive(Debug)]
+#[must_use]
+pub struct Stopped {
+    has_sent: bool,
+    thread: JoinHandle<()>,
+}
+
+impl Stopped {
+    /// Returns whether every sample was sent in time.
+    pub fn has_sent(&self) -> bool {
+        self.has_sent
+    }
+
+    /// Waits until the thread has given back its memory. Not needed at the end of the process, which is faster at that.
     ///
-    /// Returns the thread if it did not finish in time; the caller must have stopped all producers before.
-    pub fn stop(self, reason: &'static str, patience: Duration) -> Option<JoinHandle<()>> {
-        let has_ended = self.owner.stop(reason, patience);
-        if !has_ended {
+    /// Returns the thread at once if it still sends.
+    pub fn join(self) -> Option<JoinHandle<()>> {
+        if !self.has_sent {
             return Some(self.thread);
         }
         // The thread does nothing more, unless it is the caller itself.

@@ -185,7 +185,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
     /// messages and returns why it ended.
     ///
     /// After a panic the requests that wait count as lost.
-    pub fn run(mut self, inbox: &Inbox) -> End {
+    pub fn run(&mut self, inbox: &Inbox) -> End {
         let end = catch_unwind(AssertUnwindSafe(|| self.sample_until_end(inbox))).unwrap_or(End::Panic);
         match end {
             End::Asked(_) => self.drain_rest(),
@@ -211,6 +211,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let (mut next_discover, mut discover_period) = (Instant::now(), FIRST_DISCOVER_PERIOD);
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
+        // While the program begins; the first drain may be the last.
+        self.walker.refresh_libraries(&self.vm, self.process.library_loads());
         loop {
             let now = Instant::now();
             let period = match self.shares_timers {

@@ -287,7 +287,7 @@ fn one_drain_is_for_all_ended_threads() {
     for slot in 0..THREADS {
         assert_eq!(freed.recv_timeout(PATIENCE), Ok(slot));
     }
-    assert!(sampler.stop("test", PATIENCE).is_none());
+    assert!(sampler.stop("test", PATIENCE).join().is_none());
     let events = process.events.lock().expect("no panic");
     let [queues, retired] = [Event::Queue, Event::Retired].map(|event| (0..THREADS).map(event));
     let expected: Vec<Event> =
@@ -311,5 +311,5 @@ fn the_last_drain_of_a_thread_sizes_nothing() {
     process.is_first_ready.store(true, Ordering::Release);
     assert!(sampler.flush(PATIENCE));
     assert_eq!(process.rings_taken.load(Ordering::Relaxed), 1, "a drain makes room for what was lost");
-    assert!(sampler.stop("test", PATIENCE).is_none());
+    assert!(sampler.stop("test", PATIENCE).join().is_none());
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::{Mutex, RwLock};
-use sampler_thread::End;
+use sampler_thread::{End, Stopped};
 
 use super::jni_calls::Jni;
 use super::vm::Vm;
@@ -20,7 +20,7 @@ use super::{JvmtiError, ThreadRef, guard, pauses, routines};
 use crate::control::Phase;
 use crate::session::{PreparedSession, Session};
 use crate::start_error::StartError;
-use crate::{arena, kernel_threads, log, signal};
+use crate::{arena, log, signal};
 
 /// The events of a running session, beside pauses and generated code.
 const EVENTS: [jvmtiEvent; 3] = [
@@ -134,17 +134,16 @@ pub fn arm(mut prepared: PreparedSession) -> Result<(), JvmtiError> {
 /// Longest wait for samples that are to be sent at once.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Local references that a start makes beside those of threads.
-const REFERENCES_AT_START: usize = 64;
+/// Local references that a start may make, two for each thread and some more: the most that the VM lets a frame have by
+/// default, which takes no memory (`MaxJNILocalCapacity` in `runtime/globals.hpp`, JDK 11 to 25).
+const REFERENCES_AT_START: usize = 65_536;
 
 /// Starts profiling in a VM that is initialised; `thread` is the calling thread, if it is known.
 ///
 /// # Errors
 /// [`StartError`]; another profile can begin then.
 fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
-    // Each thread is listed twice.
-    let references = REFERENCES_AT_START + 2 * kernel_threads::list().len();
-    jni.in_frame(references, || start_in_frame(jni, thread))
+    jni.in_frame(REFERENCES_AT_START, || start_in_frame(jni, thread))
 }
 
 fn start_in_frame(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
@@ -212,7 +211,8 @@ pub fn set_repeating(next: Option<fn()>) {
 pub fn stop(reason: &'static str) {
     set_repeating(None);
     if let Some(session) = take_session() {
-        session.stop(reason);
+        // All is sent; the process ends soon, and nobody waits until the sampler thread has given its memory back.
+        let _: Stopped = session.stop(reason);
         ON_END.get().inspect(|ended| ended());
     }
 }
@@ -230,7 +230,7 @@ pub fn stop_attached(vm: Vm) -> bool {
 fn end(reason: &'static str) -> bool {
     let Some(session) = take_session() else { return false };
     let jvmti = session.jvmti;
-    let unfinished = session.stop(reason);
+    let unfinished = session.stop(reason).join();
     remove_handler();
     ON_END.get().inspect(|ended| ended());
     *CLAIM.lock() = unfinished.map_or(Claim::Free, Claim::Ending);

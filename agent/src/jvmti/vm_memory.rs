@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 
 use sampler_thread::walk::native::maps;
-use stackwalk::{HotSpot, LiveMemory, MountedOffsets};
+use stackwalk::{HotSpot, LayoutError, LiveMemory, MountedOffsets};
 
 use super::symbols::Library;
 
@@ -34,6 +34,18 @@ pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<Mounted
     let names = library.segments().into_iter().rfind(|segment| !segment.is_writable)?.range;
     // The VM's tables of fields are variables; its constants are five times as many bytes.
     MountedOffsets::find(|name| library.symbol(name), memory, library.variables()?, &names)
+}
+
+/// Reads the state of a VM that has started; code heaps and performance counters are read directly from here on.
+///
+/// # Errors
+/// [`LayoutError::NotStarted`] before it has; may then be called again.
+pub fn start(hotspot: &mut HotSpot, memory: &LiveMemory) -> Result<(), LayoutError> {
+    hotspot.read_started(memory)?;
+    add_code_heaps(memory, hotspot);
+    add_counters(memory, hotspot);
+    hotspot.find_continuations(memory);
+    Ok(())
 }
 
 /// Adds the committed code heaps of a started VM; call it again to follow their growth.
@@ -70,7 +82,7 @@ fn readable_parts(maps: &str, start: u64, end: u64) -> Vec<(u64, u64)> {
 }
 
 /// Adds the VM's performance counters, which every drain reads.
-pub fn add_counters(memory: &LiveMemory, hotspot: &HotSpot) {
+fn add_counters(memory: &LiveMemory, hotspot: &HotSpot) {
     if let Some((start, end)) = hotspot.perf_range(memory) {
         // SAFETY: HotSpot never unmaps its counters, and it writes to all of them with plain stores itself.
         unsafe { memory.add_permanent(start, end) };

@@ -29,7 +29,7 @@ use super::iterator::{ApiIterator, INCLUDE_NON_JAVA_FRAMES};
 use super::queues::{self, Handler, MAX_ELEMENTS, Queue, Queues, queues};
 use super::subject::Subject;
 use super::walk::LiveWalk;
-use crate::jvmti::{guard, vm_memory};
+use crate::jvmti::guard;
 use crate::signal::ucontext::thread_pointer;
 use crate::{arena, log};
 
@@ -122,7 +122,6 @@ fn open(api: &'static Api) -> io::Result<&'static Queues> {
     }
     let region = arena::map_forever(SnapshotPool::bytes_needed(&SLABS) + queue::SLAB_ALIGN)?;
     let pool = SnapshotPool::new(region, &SLABS).map_err(|error| io::Error::other(error.to_string()))?;
-    vm_memory::add_counters(api.memory, &api.hotspot);
     let detector = Detector::choose(&api.hotspot, api.memory, false);
     let freeing = CodeFreeing::choose(&api.hotspot, api.memory, Arc::default());
     let queues: &'static Queues =

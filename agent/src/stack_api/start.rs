@@ -122,7 +122,7 @@ pub fn open_preloaded(vm: Vm, jni: Jni) -> Result<(), String> {
         object.is_none_or(|object| object.is_ok_and(|object| object != 0))
     };
     let Some(thread) = thread.filter(has_object) else { return Ok(()) };
-    if hotspot.start(memory).is_err() {
+    if vm_memory::start(&mut hotspot, memory).is_err() {
         return Ok(());
     }
     keep_positions(&hotspot, memory);
@@ -153,7 +153,8 @@ fn make_symbols_global() {
 fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
     let Some(Prepared { jvmti, mut hotspot, memory }) = PREPARED.lock().take() else { return Ok(()) };
     let unsupported = |reason: &str| StartError::unsupported(&jvmti, reason.to_owned());
-    hotspot.start(memory).map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
+    vm_memory::start(&mut hotspot, memory)
+        .map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
     let address = thread.and_then(|thread| jni.java_thread(thread));
     let address = address.ok_or_else(|| unsupported("the calling thread has no JavaThread"))?;
     publish(hotspot, memory, address, jni.address()).map_err(|reason| unsupported(&reason))?;
@@ -176,7 +177,6 @@ fn publish(
     thread: u64,
     environment: u64,
 ) -> Result<(), String> {
-    vm_memory::add_code_heaps(memory, &hotspot);
     vm_memory::add_archive(memory, &hotspot);
     let offsets = hotspot.thread_offsets();
     let sp = std::ptr::from_ref(&thread) as u64;

@@ -285,18 +285,21 @@ impl StackWalker {
         }
     }
 
-    /// Notices libraries that were loaded or unloaded, by the loader's count of them; to be called a few times a second, outside
-    /// of a walk. The second call prepares what is needed later, because programs that print a line end before it; returns
-    /// whether this is the second.
-    pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) -> bool {
+    /// Notices libraries that were loaded or unloaded, by the loader's count of them; to be called before the first walk and a
+    /// few times a second, outside of walks.
+    pub fn refresh_libraries<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) {
         self.libraries.refresh(loads);
+        self.libraries.preload(&vm.memory);
+    }
+
+    /// As [`StackWalker::refresh_libraries`]. The second call prepares what pauses need later, because programs that print a
+    /// line end before it; returns whether this is the second.
+    pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) -> bool {
+        self.refresh_libraries(vm, loads);
         let is_second = self.refreshes == 1;
         self.refreshes = self.refreshes.saturating_add(1);
         if is_second {
             self.lifetime.prepare();
-        }
-        if self.refreshes > 1 {
-            self.libraries.preload(&vm.memory);
         }
         is_second
     }

@@ -89,11 +89,21 @@ impl HotSpot {
         Ok(Self { layout, unsigned5: Unsigned5::of_jdk(jdk_major), flag_names, jdk_major, started: None })
     }
 
-    /// Reads the state that the VM fills in while it starts: code heaps, interpreter, call stub, version.
+    /// Reads the state that the VM fills in while it starts: [`HotSpot::read_started`], [`HotSpot::find_continuations`].
     ///
     /// # Errors
     /// [`LayoutError::NotStarted`] if it is called too early; it may then be called again.
     pub fn start<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), LayoutError> {
+        self.read_started(memory)?;
+        self.find_continuations(memory);
+        Ok(())
+    }
+
+    /// Reads code heaps, interpreter, call stub and version.
+    ///
+    /// # Errors
+    /// [`LayoutError::NotStarted`] if it is called too early; it may then be called again.
+    pub fn read_started<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), LayoutError> {
         let frame = &self.layout.frame;
         self.jdk_major = memory.read_u32(self.layout.vm_major)?;
         self.unsigned5 = Unsigned5::of_jdk(self.jdk_major);
@@ -115,6 +125,11 @@ impl HotSpot {
             is_c2_replaced: self.bool_flag(memory, "UseJVMCICompiler") == Some(true),
             continuation_barrier,
         });
+        Ok(())
+    }
+
+    /// Finds the code of continuations; reads some thousand words of the code heaps, which should be readable directly.
+    pub fn find_continuations<M: Memory + ?Sized>(&mut self, memory: &M) {
         if self.has_continuations()
             && let Some((barrier, cont_entry)) = self.find_barrier(memory)
         {
@@ -123,7 +138,6 @@ impl HotSpot {
                 started.continuation_barrier.get_or_insert(barrier);
             }
         }
-        Ok(())
     }
 
     /// Returns whether code of the optimising compiler is that of a compiler of JVMCI, such as Graal, and not C2's.
