@@ -22,7 +22,7 @@ use crate::signal::descriptors::Descriptors;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::start_error::StartError;
 
-/// What a thread of its own prepares: a huge page takes a millisecond to clear, and the offset is found on a thread that the
+/// What a thread of its own prepares: a huge page takes 0.2 ms and more to clear, and the offset is found on a thread that the
 /// C library made.
 pub struct Room {
     region: io::Result<&'static mut [MaybeUninit<u8>]>,
