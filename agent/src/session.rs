@@ -120,10 +120,8 @@ impl PreparedSession {
             vm_memory::mounted_offsets(&library, memory)
         };
         // While the VM starts. In a program that runs, a former profile may leave its memory to this one.
-        let (mounted, room) = match is_attached {
-            true => (find_mounted(), None),
-            false => (None, PreparedRoom::begin(&options, find_mounted).ok()),
-        };
+        let room = if is_attached { None } else { PreparedRoom::begin(&options, find_mounted).ok() };
+        let mounted = if room.is_none() { find_mounted() } else { None };
         Ok(Self {
             options,
             vm,
