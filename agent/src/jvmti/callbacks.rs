@@ -211,7 +211,7 @@ pub fn set_repeating(next: Option<fn()>) {
 pub fn stop(reason: &'static str) {
     set_repeating(None);
     if let Some(session) = take_session() {
-        // All is sent; the process ends soon, and nobody waits until the sampler thread has given its memory back.
+        // The process ends soon, and nobody waits until the sampler thread has given its memory back.
         let _: Stopped = session.stop(reason);
         ON_END.get().inspect(|ended| ended());
     }
