@@ -83,14 +83,9 @@ impl StarvationMonitor {
 impl Starvation {
     /// Returns the most CPU time that may be lost: what all processors can burn during the delays; 0 without delays.
     pub fn allowed_loss_ns(&self) -> i64 {
-        let processors = u64::try_from(self.processors).expect("a number of processors");
-        i64::try_from(self.delayed_ns() * processors).expect("nanoseconds fit")
-    }
-
-    /// Returns the most CPU time of one thread whose samples may have waited because of the delays; 0 without delays.
-    pub fn delayed_ns(&self) -> u64 {
         let delayed: Duration = self.delays.iter().map(|delay| *delay + RECOVERY).sum();
-        u64::try_from(delayed.as_nanos()).expect("nanoseconds fit")
+        let all = delayed * u32::try_from(self.processors).expect("a number of processors");
+        i64::try_from(all.as_nanos()).expect("nanoseconds fit")
     }
 
     /// Returns the longest delay of a processor, by which a CPU clock read by another thread may be ahead.
