@@ -115,6 +115,7 @@ impl PreparedSession {
         }
         let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
         let (library, image) = (library.origin(), library.image());
+        // Opens the library again: an opened one belongs to its thread.
         let find_mounted = move || {
             let library = vm.library().filter(|_| has_virtual_threads)?;
             vm_memory::mounted_offsets(&library, memory)

@@ -128,7 +128,8 @@ impl HotSpot {
         Ok(())
     }
 
-    /// Finds the code of continuations; reads some thousand words of the code heaps, which should be readable directly.
+    /// Finds the code of continuations; reads the heads of all blobs and the code of stubs, so that code heaps should be readable
+    /// directly by then.
     pub fn find_continuations<M: Memory + ?Sized>(&mut self, memory: &M) {
         if self.has_continuations()
             && let Some((barrier, cont_entry)) = self.find_barrier(memory)
