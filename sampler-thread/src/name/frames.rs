@@ -1,9 +1,8 @@
 //! Ids of frames, and of the labels of native threads.
 //!
-//! Problem: a warm program repeats the same frames millions of times; reading a name from the VM costs microseconds, and
-//! naming a native frame two reads of a file.
-//! Approach: a method is named once per `Method*`, a frame once per (method, bci, kind), a native function once. What
-//! may have been unloaded is forgotten; native frames are forgotten when the list of libraries changes.
+//! Problem: a warm program repeats the same frames millions of times; reading a name from the VM costs microseconds.
+//! Approach: a method is named once per `Method*`, a frame once per (method, bci, kind), native code by
+//! [`native_ids`](super::native_ids). What may have been unloaded is forgotten.
 //! Invariant: a method that may have been unloaded since the sample is shown as `[unloaded]`, never by the name that its
 //! address has by then; `[compiling] Class.method` appears only if the names could be read in full.
 
@@ -18,14 +17,15 @@ use stackwalk::{
 
 use crate::name::dictionaries::{Dictionaries, Text};
 use crate::name::inlined::Inlined;
+use crate::name::native_ids::NativeIds;
 use crate::name::routines::Routines;
 use crate::name::shown::Shown;
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::Change;
-use crate::walk::native::{NativeLibraries, Owner};
+use crate::walk::native::NativeLibraries;
 use crate::walk::vm::Vm;
 
-type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
+pub(super) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
 
 /// Most cached methods, frames and pcs; about 40 bytes each. Beyond, all are forgotten.
 const MAX_CACHED: usize = 1 << 18;
@@ -81,11 +81,7 @@ pub struct FrameNames {
     threads: Map<u32, (u32, [u64; 2])>,
     /// Labels of methods being compiled.
     compiling: Map<Method, Option<u64>>,
-    native: Map<u64, u64>,
-    /// End and id of named native functions, by their start.
-    functions: Map<u64, (u64, u64)>,
-    /// The list of libraries that `native` was made with.
-    libraries: u64,
+    native: NativeIds,
 }
 
 impl FrameNames {
@@ -93,8 +89,8 @@ impl FrameNames {
         Self { has_positions, routines, shown, ..Self::default() }
     }
 
-    /// Begins a stack: forgets what the VM unloaded, and native frames if the list of libraries is another one.
-    pub(super) fn begin(&mut self, change: Change, libraries: u64) {
+    /// Begins a stack: forgets what the VM unloaded, and native frames that may have another name by now.
+    pub(super) fn begin(&mut self, change: Change, libraries: &NativeLibraries) {
         if [self.frames.len(), self.methods.len(), self.symbols.len(), self.native.len(), self.stubs.len()]
             .into_iter()
             .any(|len| len > MAX_CACHED)
@@ -107,18 +103,15 @@ impl FrameNames {
         if std::mem::replace(&mut self.routines_revision, revision) != revision {
             self.stubs.clear();
         }
-        if std::mem::replace(&mut self.libraries, libraries) != libraries {
-            self.native.clear();
-            self.functions.clear();
-        }
+        self.native.begin(libraries);
     }
 
     /// Forgets all ids, but not the dictionaries.
     pub fn forget_ids(&mut self) {
         let dictionaries = std::mem::take(&mut self.dictionaries);
         let routines = Arc::clone(&self.routines);
-        let (has_positions, shown, libraries) = (self.has_positions, self.shown, self.libraries);
-        *self = Self { dictionaries, has_positions, shown, libraries, routines, ..Self::default() };
+        let (has_positions, shown) = (self.has_positions, self.shown);
+        *self = Self { dictionaries, has_positions, shown, routines, ..Self::default() };
     }
 
     /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
@@ -323,23 +316,7 @@ impl FrameNames {
     ) -> u64 {
         // A return address may belong to the next function if the call never returns.
         let pc = place.pc.0.wrapping_sub(u64::from(!interrupted));
-        let Self { native, functions, dictionaries, shown, .. } = self;
-        *native.entry(pc).or_insert_with(|| {
-            let known = libraries.function_start(&vm.memory, pc).and_then(|start| functions.get(&start));
-            if let Some(&(end, id)) = known
-                && pc < end
-            {
-                return id;
-            }
-            let name = libraries.name(&vm.memory, pc);
-            let (kind, is_shown) = match name.owner {
-                Owner::Vm => (FrameKind::Vm, shown.vm),
-                _ => (FrameKind::Native, shown.native),
-            };
-            let id = if is_shown { dictionaries.native_frame(kind, &name.text, &name.library) } else { 0 };
-            functions.insert(name.range.start, (name.range.end, id));
-            id
-        })
+        self.native.id(pc, &vm.memory, libraries, (&mut self.dictionaries, &self.shown))
     }
 
     /// Returns the label for the method that the thread of the current stack was compiling.

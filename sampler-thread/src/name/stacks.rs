@@ -190,7 +190,7 @@ impl StackNamer {
             lines.forget();
             *since = walker.lifetime.now();
         }
-        self.names.begin(change, walker.libraries.list());
+        self.names.begin(change, &walker.libraries);
     }
 
     /// Returns how many of the oldest frames of a walk have the nodes of the thread's previous stack.

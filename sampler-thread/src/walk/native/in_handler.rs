@@ -112,10 +112,8 @@ impl<M: Memory + ?Sized> NativeCode for RowsView<'_, M> {
         }
         let library = tables.library_of(pc).ok_or(NativeStop::UnknownCode(pc))?;
         let source = Source::Memory(*memory, library.tables.as_ref().ok_or(NativeStop::NoRule(pc))?);
-        // No call precedes the code that a handler returns to, so it may be the first of its function.
-        let is_returned_to = pc != registers.pc && unwinder.is_signal_frame(source, registers.pc);
-        let pc = if is_returned_to { registers.pc } else { pc };
-        match unwinder.rule(source, pc) {
+        let (pc, found) = unwinder.rule(source, pc, registers.pc);
+        match found {
             Ok((_, rule)) => {
                 rules.put(pc, rule);
                 rule.apply(pc, registers, stack)

@@ -73,6 +73,8 @@ pub struct NativeLibraries {
     saved: Duration,
     /// Version of the list.
     list: u64,
+    /// The same without changes that only added libraries.
+    places: u64,
     /// The loader's count of libraries before the list was read.
     loads: Option<u64>,
     /// Version of the list whose libraries are preloaded.
@@ -120,6 +122,7 @@ impl Default for NativeLibraries {
             owed: Duration::ZERO,
             saved: MAX_SAVED,
             list: 0,
+            places: 0,
             loads: None,
             preloaded: 0,
         }
@@ -184,6 +187,11 @@ impl NativeLibraries {
         self.list
     }
 
+    /// Returns the version of the places of libraries: while it is the same, what was in a library still is.
+    pub fn places(&self) -> u64 {
+        self.places
+    }
+
     /// Reads the list of libraries; returns whether it changed.
     fn read_list(&mut self) -> bool {
         // CPU time: on a busy machine a thread may wait long for its processor in between.
@@ -199,8 +207,9 @@ impl NativeLibraries {
         changed
     }
 
-    /// Replaces the list; libraries that are still mapped keep what was loaded.
-    fn update(&mut self, text: &str) -> bool {
+    /// Replaces the list by that of `text`, the content of `/proc/self/maps`; libraries that are still mapped keep what was
+    /// loaded. Returns whether the list changed.
+    pub(crate) fn update(&mut self, text: &str) -> bool {
         let mut found: Vec<Library> = Vec::new();
         let mut first: Option<maps::Mapping<'_>> = None;
         let mut giving_way = GivingWay::begin();
@@ -231,15 +240,23 @@ impl NativeLibraries {
         if same {
             return false;
         }
+        let mut is_gone = false;
         for old in self.libraries.drain(..) {
-            if let Some(new) = found.iter_mut().find(|new| new.is_same(&old)) {
-                (new.image, new.symbols, new.debug_frames) = (old.image, old.symbols, old.debug_frames);
-                new.identity = old.identity;
+            match found.iter_mut().find(|new| new.is_same(&old)) {
+                Some(new) => {
+                    (new.image, new.symbols, new.debug_frames) = (old.image, old.symbols, old.debug_frames);
+                    new.identity = old.identity;
+                }
+                None => is_gone = true,
             }
         }
         self.libraries = found;
-        self.rules.forget();
-        self.rows.forget();
+        // Rules are those of code in libraries, so a new library has none yet.
+        if is_gone {
+            self.rules.forget();
+            self.rows.forget();
+            self.places += 1;
+        }
         self.list += 1;
         true
     }
@@ -292,7 +309,9 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
         }
         // Static libraries and runtimes bring such code of their own, often without a table.
         if ends_signal_handler(*memory, registers.pc) {
-            native.rules.put(pc, Rule::Signal);
+            if native.index_of(pc).is_some() {
+                native.rules.put(pc, Rule::Signal);
+            }
             return Rule::Signal.apply(pc, registers, stack);
         }
         // Both pcs are in one row, so the code that is returned to is no function of its own: its tables need no look.
@@ -315,10 +334,8 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
         let debug_frames = library.debug_frames.as_ref();
         let in_files = debug_frames.and_then(Option::as_ref).map(|frames| Source::Files(frames, image.bias));
         for source in [in_memory, in_files].into_iter().flatten() {
-            // No call precedes the code that a handler returns to, so it may be the first of its function.
-            let is_returned_to = pc != registers.pc && unwinder.is_signal_frame(source, registers.pc);
-            let pc = if is_returned_to { registers.pc } else { pc };
-            match unwinder.rule(source, pc) {
+            let (pc, found) = unwinder.rule(source, pc, registers.pc);
+            match found {
                 Ok((row, rule)) => {
                     rules.put(pc, rule);
                     // Tables in files count only where those in memory have no row.
@@ -379,5 +396,36 @@ impl Library {
         };
         let symbols = symbols.get_or_insert_with(load).as_ref();
         read(image, symbols)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_stay_until_a_library_is_gone() {
+        const FIRST: &str = "\
+            1000-2000 r--p 00000000 fe:00 11 /lib/liba.so\n\
+            2000-3000 r-xp 00001000 fe:00 11 /lib/liba.so\n";
+        const SECOND: &str = "\
+            5000-6000 r-xp 00000000 fe:00 12 /lib/libb.so\n";
+        let mut native = NativeLibraries::default();
+        assert!(native.update(FIRST));
+        let versions = (native.list(), native.places());
+        native.rules.put(0x2010, Rule::Root);
+        native.rows.put(0x2010, &(0x2000..0x2020), Rule::Root);
+        let known = |native: &NativeLibraries| (native.rules.of(0x2010), native.rows.of([0x2010, 0x2011]));
+
+        assert!(!native.update(FIRST));
+        assert_eq!((native.list(), native.places()), versions);
+        assert!(native.update(&[FIRST, SECOND].concat()));
+        assert_eq!((native.list(), native.places()), (versions.0 + 1, versions.1), "one was added");
+        assert_eq!(known(&native), (Some(Rule::Root), Some(Rule::Root)));
+
+        // Another file at the same addresses.
+        assert!(native.update(&[FIRST, SECOND].concat().replace(" 11 ", " 13 ")));
+        assert_eq!((native.list(), native.places()), (versions.0 + 2, versions.1 + 1));
+        assert_eq!(known(&native), (None, None));
     }
 }

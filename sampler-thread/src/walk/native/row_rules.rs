@@ -14,9 +14,9 @@ use stackwalk::DWARF_SAVED;
 use super::unwind::Rule;
 
 /// Most rules, 48 bytes each on x86-64, 72 on aarch64, which saves more registers.
-const RULES: usize = 1 << 11;
-/// Indexes by line: half a megabyte of code.
-const LINES: usize = 1 << 13;
+const RULES: usize = 1 << 12;
+/// Indexes by line: two megabytes of code.
+const LINES: usize = 1 << 15;
 /// Bytes of a line, as a power of two.
 const LINE_SHIFT: u32 = 6;
 /// Most lines of a row in front of the pc that has found it, and behind it.

@@ -82,6 +82,16 @@ impl Tables {
     }
 }
 
+/// Where CIE and FDE of a function are in the buffer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Loaded {
+    /// Address of the FDE.
+    address: u64,
+    /// Its begin and end in the buffer.
+    begin: usize,
+    end: usize,
+}
+
 impl Section {
     /// Reads the FDE of the function at `pc`. Inlined, because the result is large for the stack of a signal handler.
     #[inline(always)]
@@ -92,7 +102,18 @@ impl Section {
         tables: &Tables,
         pc: u64,
     ) -> Option<(FrameDescriptionEntry<Slice<'_>>, EhFrame<Slice<'_>>, BaseAddresses)> {
-        let (address, begin, end) = self.load(memory, tables, pc)?;
+        let loaded = self.load(memory, tables, pc)?;
+        self.loaded(loaded, pc)
+    }
+
+    /// Decodes the FDE that the buffer holds, if it is that of the function at `pc`. Inlined as [`Self::function`].
+    #[inline(always)]
+    #[allow(clippy::type_complexity, reason = "the decoder's own types")]
+    pub(super) fn loaded(
+        &self,
+        Loaded { address, begin, end }: Loaded,
+        pc: u64,
+    ) -> Option<(FrameDescriptionEntry<Slice<'_>>, EhFrame<Slice<'_>>, BaseAddresses)> {
         let mut section = EhFrame::new(self.bytes.get(..end)?, LittleEndian);
         section.set_address_size(8);
         section.set_vendor(VENDOR);
@@ -106,14 +127,14 @@ impl Section {
         found.contains(pc).then_some((found, section, bases))
     }
 
-    /// Copies CIE and FDE of the function at `pc`; returns the address of the FDE, and its begin and end in the buffer.
+    /// Copies CIE and FDE of the function at `pc`, or of the last one before it, to the buffer.
     #[inline(never)]
-    fn load<M: Memory + ?Sized>(
+    pub(super) fn load<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         tables: &Tables,
         pc: u64,
-    ) -> Option<(u64, usize, usize)> {
+    ) -> Option<Loaded> {
         let address = tables.fde_address(memory, pc, &mut self.bytes)?;
         // The CIE comes first; the second word of the FDE is its distance from there.
         let back = memory.read_u32(address.checked_add(4)?).ok()?;
@@ -122,7 +143,7 @@ impl Section {
         let end = self.copy(memory, address, begin)?;
         let distance = u32::try_from(begin.checked_add(4)?).ok()?;
         self.bytes.get_mut(begin..)?.get_mut(4..8)?.copy_from_slice(&distance.to_le_bytes());
-        Some((address, begin, end))
+        Some(Loaded { address, begin, end })
     }
 
     /// Copies the entry at `address` to offset `begin`; returns the end offset.

@@ -20,7 +20,7 @@ use stackwalk::{
 };
 
 use super::debug_frames::DebugFrames;
-use super::tables::{Section, Slice, Tables};
+use super::tables::{Loaded, Section, Slice, Tables};
 
 /// Most registers with a rule in one row.
 const ALL_RULES: usize = DWARF_ROW_RULES;
@@ -117,8 +117,9 @@ impl<const RULES: usize> Default for Unwinder<RULES> {
 }
 
 impl<const RULES: usize> Unwinder<RULES> {
-    /// Returns the rule for `pc`, an address inside the running or calling instruction, and the addresses in memory that
-    /// have it, `pc` among them.
+    /// Returns the rule of the frame that continues at `next`, and the addresses in memory that have it, the first value among
+    /// them. That is `pc`, an address inside the running or calling instruction, or `next` where a signal handler returns to:
+    /// no call precedes that code, so it may be the first of its function.
     ///
     /// # Errors
     /// [`NoRule`].
@@ -126,27 +127,52 @@ impl<const RULES: usize> Unwinder<RULES> {
         &mut self,
         source: Source<'_, M>,
         pc: u64,
-    ) -> Result<(Range<u64>, Rule), NoRule> {
-        let bias = match source {
-            Source::Memory(..) => 0,
-            Source::Files(_, bias) => bias,
-        };
-        let (row, _, is_signal) = self.row(source, pc).ok_or(NoRule::Missing)?;
-        let range = row.start_address().wrapping_add(bias)..row.end_address().wrapping_add(bias);
-        if is_signal { Err(NoRule::Expression) } else { reduce(row).map(|rule| (range, rule)) }
-    }
-
-    /// True if the tables mark the function at `pc` as one that a signal handler returns to (augmentation `S`).
-    pub fn is_signal_frame<M: Memory + ?Sized>(&mut self, source: Source<'_, M>, pc: u64) -> bool {
-        let function = match source {
+        next: u64,
+    ) -> (u64, Result<(Range<u64>, Rule), NoRule>) {
+        let (pc, row, bias) = match source {
             Source::Memory(memory, tables) => {
-                self.section.function(memory, tables, pc).map(|(function, ..)| function)
+                let (pc, loaded) = self.function_of_frame((memory, tables), pc, next);
+                (pc, loaded.and_then(|loaded| self.row_of_loaded(loaded, pc)), 0)
             }
             Source::Files(frames, bias) => {
-                frames.function(pc.wrapping_sub(bias)).map(|(function, ..)| function)
+                let at_next = frames.function(next.wrapping_sub(bias));
+                let is_returned_to = at_next.is_some_and(|(function, ..)| function.is_signal_trampoline());
+                let pc = if is_returned_to { next } else { pc };
+                (pc, self.row_of_file(frames, pc.wrapping_sub(bias)), bias)
             }
         };
-        function.is_some_and(|function| function.is_signal_trampoline())
+        let rule = match row {
+            None => Err(NoRule::Missing),
+            Some((_, _, true)) => Err(NoRule::Expression),
+            Some((row, ..)) => reduce(row).map(|rule| {
+                (row.start_address().wrapping_add(bias)..row.end_address().wrapping_add(bias), rule)
+            }),
+        };
+        (pc, rule)
+    }
+
+    /// Loads the function of the frame that continues at `next`; returns the address of [`Self::rule`] as well.
+    #[inline(never)]
+    fn function_of_frame<M: Memory + ?Sized>(
+        &mut self,
+        (memory, tables): (&M, &Tables),
+        pc: u64,
+        next: u64,
+    ) -> (u64, Option<Loaded>) {
+        let loaded = self.section.load(memory, tables, pc);
+        let function = loaded.and_then(|loaded| self.section.loaded(loaded, pc));
+        match function.map(|(function, ..)| (function.contains(next), function.is_signal_trampoline())) {
+            _ if pc == next => (pc, loaded),
+            Some((true, is_signal)) => (if is_signal { next } else { pc }, loaded),
+            _ => {
+                let at_next = self.section.load(memory, tables, next);
+                let function = at_next.and_then(|loaded| self.section.loaded(loaded, next));
+                match function.is_some_and(|(function, ..)| function.is_signal_trampoline()) {
+                    true => (next, at_next),
+                    false => (pc, self.section.load(memory, tables, pc)),
+                }
+            }
+        }
     }
 
     /// Returns the address of the function at `pc`, according to the tables.
@@ -215,14 +241,20 @@ impl<const RULES: usize> Unwinder<RULES> {
     ) -> Option<(&'s Row<RULES>, &'s [u8], bool)> {
         match source {
             Source::Memory(memory, tables) => {
-                let Self { context, section } = self;
-                let (function, section, bases) = section.function(memory, tables, pc)?;
-                let is_signal = function.is_signal_trampoline();
-                let row = function.unwind_info_for_address(&section, &bases, context, pc).ok()?;
-                Some((row, section.reader().slice(), is_signal))
+                let loaded = self.section.load(memory, tables, pc)?;
+                self.row_of_loaded(loaded, pc)
             }
             Source::Files(frames, bias) => self.row_of_file(frames, pc.wrapping_sub(bias)),
         }
+    }
+
+    /// As [`Self::row`], for a function that is loaded.
+    fn row_of_loaded(&mut self, loaded: Loaded, pc: u64) -> Option<(&Row<RULES>, &[u8], bool)> {
+        let Self { context, section } = self;
+        let (function, section, bases) = section.loaded(loaded, pc)?;
+        let is_signal = function.is_signal_trampoline();
+        let row = function.unwind_info_for_address(&section, &bases, context, pc).ok()?;
+        Some((row, section.reader().slice(), is_signal))
     }
 
     /// As [`Self::row`], for an address as linked. A function of its own, so that a walk in a signal handler has no room on its
