@@ -16,6 +16,7 @@ use stackwalk::{
 };
 
 use crate::name::dictionaries::{Dictionaries, Text};
+use crate::name::frame_key::FrameKey;
 use crate::name::inlined::Inlined;
 use crate::name::native_ids::NativeIds;
 use crate::name::routines::Routines;
@@ -65,7 +66,7 @@ pub struct FrameNames {
     shown: Shown,
     /// Frames of the current stack that are shown as unloaded.
     pub(super) unloaded: u32,
-    frames: Map<(Method, i32, u8), u64>,
+    frames: Map<FrameKey, u32>,
     /// The same for all frames of a compiled one.
     inlined: Inlined,
     /// Routines by the pc of a stub: time stamp from which on one is there, and its id; `None` if there is none.
@@ -125,7 +126,7 @@ impl FrameNames {
         inlined.clear();
         compiling.clear();
         symbols.clear();
-        frames.retain(|(method, ..), _| methods.contains_key(method));
+        frames.retain(|key, _| methods.contains_key(&key.method()));
     }
 
     /// Notes that `method` cannot be unloaded from time stamp `since` on.
@@ -261,9 +262,9 @@ impl FrameNames {
         if !self.is_certain(method) {
             return self.unloaded();
         }
-        let key = (method, bci, kind as u8);
-        if let Some(&id) = self.frames.get(&key) {
-            return id;
+        let key = FrameKey::new(method, bci, kind);
+        if let Some(&id) = key.and_then(|key| self.frames.get(&key)) {
+            return id.into();
         }
         let method_id = match self.methods.get(&method) {
             Some(known) => known.id,
@@ -284,7 +285,9 @@ impl FrameNames {
         }
         let line = (bci >= 0).then(|| vm.hotspot.line(&vm.memory, method, stackwalk::Bci(bci))).flatten();
         let id = self.dictionaries.java_frame(kind, method_id, bci, line.unwrap_or(0).into());
-        self.frames.insert(key, id);
+        if let (Some(key), Ok(id)) = (key, u32::try_from(id)) {
+            self.frames.insert(key, id);
+        }
         id
     }
 

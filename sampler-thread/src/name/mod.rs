@@ -1,6 +1,7 @@
 //! From frames to ids of dictionary entries.
 
 pub mod dictionaries;
+mod frame_key;
 mod frames;
 mod inlined;
 mod native_ids;

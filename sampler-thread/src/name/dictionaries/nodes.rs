@@ -8,8 +8,9 @@
 //! Approach: the frames of a new stack get consecutive ids, so most nodes are their caller's next one: [`Nodes::hashes`] has
 //! the hashes of the newest nodes by id, and the frames of a stack are compared there one after the other. Only a node with
 //! another id than its caller's next is found by a table: its places are lines of the processor's cache with five nodes,
-//! which overflow into their neighbours. Both grow with their use, the table up to [`MAX_LINES`]; from then on the oldest node
-//! of a full line is forgotten, and of the hashes all but the newest [`MAX_HASHES`].
+//! which overflow into their neighbours. Both grow with their use and in place, because pages that are touched for the first
+//! time cost more than what is in them: the table up to [`MAX_LINES`], from where on the oldest node of a full line is
+//! forgotten, the hashes up to [`MAX_PIECES`], from where on the oldest are.
 //! Invariants: an id is given to one node only, unless two of all paths have the same hash of 64 bits; a node that was
 //! forgotten gets a new id, and readers merge equal stacks.
 
@@ -18,9 +19,10 @@ const LINES: usize = 1 << 8;
 const MAX_LINES: usize = 1 << 14;
 /// Nodes in a line.
 const WAYS: usize = 5;
-/// Hashes by id at the start, and at most: 32 KiB and 1 MiB; programs in their steady state need fewer than 100,000 nodes.
-const HASHES: usize = 1 << 12;
-const MAX_HASHES: usize = 1 << 17;
+/// Hashes in a piece: 64 KiB.
+const PIECE: usize = 1 << 13;
+/// Most pieces: 1 MiB; programs in their steady state need fewer than 100,000 nodes.
+const MAX_PIECES: usize = 16;
 
 /// A node of the forest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +46,50 @@ pub(super) struct Nodes {
     lines: Vec<Line>,
     /// Number of nodes in the lines.
     known: usize,
-    /// The hash of each of the newest nodes, at the place of its id modulo the length, a power of two.
-    hashes: Vec<u64>,
+    hashes: Hashes,
     /// The first id, and the last.
     first: u32,
     used: u32,
+}
+
+/// The hashes of the newest nodes, by id.
+#[derive(Debug)]
+struct Hashes {
+    /// Each is full but the last.
+    pieces: Vec<Vec<u64>>,
+    /// The id of the first hash.
+    first: u32,
+}
+
+impl Hashes {
+    /// No hashes; the first one is that of the node with the id `first`.
+    fn from(first: u32) -> Self {
+        Self { pieces: Vec::new(), first }
+    }
+
+    fn of(&self, id: u32) -> Option<u64> {
+        let place = id.checked_sub(self.first)? as usize;
+        self.pieces.get(place / PIECE)?.get(place % PIECE).copied()
+    }
+
+    /// Adds the hash of the node with the next id.
+    fn push(&mut self, hash: u64) {
+        match self.pieces.last_mut().filter(|last| last.len() < PIECE) {
+            Some(last) => last.push(hash),
+            None => {
+                let mut piece = match self.pieces.len() {
+                    MAX_PIECES => {
+                        self.first += PIECE as u32;
+                        self.pieces.remove(0)
+                    }
+                    _ => Vec::with_capacity(PIECE),
+                };
+                piece.clear();
+                piece.push(hash);
+                self.pieces.push(piece);
+            }
+        }
+    }
 }
 
 impl Node {
@@ -67,7 +108,7 @@ impl Nodes {
         Self {
             lines: vec![Line::default(); LINES],
             known: 0,
-            hashes: vec![0; HASHES],
+            hashes: Hashes::from(first),
             first,
             used: first - 1,
         }
@@ -82,7 +123,7 @@ impl Nodes {
     pub(super) fn child(&mut self, caller: Node, frame: u64) -> (Node, bool) {
         let hash = hash_below(caller.hash, frame);
         let next = caller.id + 1;
-        if self.hash_of(next) == Some(hash) {
+        if self.hashes.of(next) == Some(hash) {
             return (Node { id: next, hash }, false);
         }
         // If the caller has the last id, no node was made below it since, so the search in the table is left out.
@@ -101,32 +142,10 @@ impl Nodes {
         (node, true)
     }
 
-    /// The hash of the node with this id, if it is one of the newest.
-    fn hash_of(&self, id: u32) -> Option<u64> {
-        let is_known = id >= self.first && id <= self.used && ((self.used - id) as usize) < self.hashes.len();
-        // A read before the first write would cost two page faults in place of one.
-        if is_known { self.hashes.get(id as usize & (self.hashes.len() - 1)).copied() } else { None }
-    }
-
     /// Makes a node with the next id.
     fn append(&mut self, hash: u64) -> Node {
-        let size = self.hashes.len();
-        if (self.used + 1 - self.first) as usize >= size && size < MAX_HASHES {
-            let mut hashes = vec![0; 2 * size];
-            for id in self.first..=self.used {
-                if let (Some(place), Some(hash)) =
-                    (hashes.get_mut(id as usize & (2 * size - 1)), self.hash_of(id))
-                {
-                    *place = hash;
-                }
-            }
-            self.hashes = hashes;
-        }
         self.used += 1;
-        let place = self.used as usize & (self.hashes.len() - 1);
-        if let Some(place) = self.hashes.get_mut(place) {
-            *place = hash;
-        }
+        self.hashes.push(hash);
         Node { id: self.used, hash }
     }
 
@@ -149,14 +168,18 @@ impl Nodes {
         }
     }
 
+    /// Doubles the table: the nodes of each pair of lines go there or to the pair that is as far away as the table was long.
     fn grow(&mut self) {
-        let size = 2 * self.lines.len();
-        let old = std::mem::replace(&mut self.lines, vec![Line::default(); size]);
+        let size = self.lines.len();
+        self.lines.resize(2 * size, Line::default());
         self.known = 0;
-        for line in old {
-            // Oldest first, so that the newest stays the newest.
-            let nodes = line.hashes.iter().zip(&line.ids).rev().filter(|(hash, _)| **hash != 0);
-            nodes.for_each(|(&hash, &id)| self.put(Node { id, hash }));
+        for first in (0..size).step_by(2) {
+            let pair = [first, first + 1].map(|at| self.lines.get_mut(at).map(std::mem::take));
+            for line in pair.into_iter().flatten() {
+                // Oldest first, so that the newest stays the newest.
+                let nodes = line.hashes.iter().zip(&line.ids).rev().filter(|(hash, _)| **hash != 0);
+                nodes.for_each(|(&hash, &id)| self.put(Node { id, hash }));
+            }
         }
     }
 }
@@ -253,7 +276,7 @@ mod tests {
     fn a_chain_of_nodes_takes_one_place_of_the_table() {
         let mut nodes = Nodes::from(1);
         let root = nodes.child(Node::NONE, 1).0;
-        let count = 2 * HASHES as u64;
+        let count = 2 * PIECE as u64;
         let ids: Vec<u32> = (0..3)
             .flat_map(|branch| {
                 let mut node = nodes.child(root, branch).0;
@@ -287,7 +310,7 @@ mod tests {
         let root = nodes.child(Node::NONE, 1).0;
         let old = leaf(&mut nodes, root, &[5, 6]).0;
         // A chain that displaces all hashes, but nothing in the table.
-        leaf(&mut nodes, root, &vec![8; MAX_HASHES]);
+        leaf(&mut nodes, root, &vec![8; MAX_PIECES * PIECE + PIECE]);
         let (new, is_new) = leaf(&mut nodes, root, &[5, 6]);
         assert!(is_new && new.id > old.id);
         assert_eq!(leaf(&mut nodes, root, &[5, 6]), (new, false));
