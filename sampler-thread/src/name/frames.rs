@@ -20,6 +20,7 @@ use crate::name::frame_key::FrameKey;
 use crate::name::inlined::Inlined;
 use crate::name::native_ids::NativeIds;
 use crate::name::routines::Routines;
+use crate::name::shards::Shards;
 use crate::name::shown::Shown;
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::Change;
@@ -51,10 +52,10 @@ struct MethodId {
 pub struct FrameNames {
     /// The dictionaries.
     pub dictionaries: Dictionaries,
-    methods: Map<Method, MethodId>,
+    methods: Shards<Method, MethodId>,
     /// Ids of the names of methods. The VM frees a name with the last class that refers to it, so these are as uncertain as
     /// methods.
-    symbols: Map<Symbol, Text>,
+    symbols: Shards<Symbol, Text>,
     /// New methods of the current stack whose names were read ahead.
     ahead: Vec<Method>,
     /// Methods named for the current stack, with what keeps them alive.
@@ -66,7 +67,7 @@ pub struct FrameNames {
     shown: Shown,
     /// Frames of the current stack that are shown as unloaded.
     pub(super) unloaded: u32,
-    frames: Map<FrameKey, u32>,
+    frames: Shards<FrameKey, u32>,
     /// The same for all frames of a compiled one.
     inlined: Inlined,
     /// Routines by the pc of a stub: time stamp from which on one is there, and its id; `None` if there is none.
@@ -131,7 +132,7 @@ impl FrameNames {
 
     /// Notes that `method` cannot be unloaded from time stamp `since` on.
     pub(super) fn set_permanent(&mut self, method: Method, since: u64) {
-        if let Some(known) = self.methods.get_mut(&method) {
+        if let Some(known) = self.methods.part(&method).get_mut(&method) {
             known.permanent_since = Some(since);
         }
     }

@@ -6,5 +6,6 @@ mod frames;
 mod inlined;
 mod native_ids;
 pub mod routines;
+mod shards;
 pub mod shown;
 pub mod stacks;

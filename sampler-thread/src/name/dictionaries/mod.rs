@@ -12,12 +12,10 @@
 mod nodes;
 mod pending;
 
-use std::hash::BuildHasherDefault;
-
 use proto::v1::{Dictionary, FrameKind, Thread};
-use rustc_hash::FxHasher;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::name::shards::Shards;
 use nodes::Nodes;
 use pending::{FrameEntry, Pending};
 
@@ -61,7 +59,7 @@ pub(super) type Text = (u32, u64);
 /// Ids by a hash of the content.
 #[derive(Debug, Default)]
 struct Ids {
-    known: std::collections::HashMap<u64, u32, BuildHasherDefault<FxHasher>>,
+    known: Shards<u64, u32>,
     used: u32,
 }
 
@@ -70,7 +68,7 @@ impl Ids {
     fn id(&mut self, hash: u64) -> (u32, bool) {
         let Self { known, used } = self;
         let mut is_new = false;
-        let id = *known.entry(hash).or_insert_with(|| {
+        let id = *known.part(&hash).entry(hash).or_insert_with(|| {
             is_new = true;
             *used += 1;
             *used
