@@ -83,6 +83,7 @@ impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
                 let place = *next % LINES;
                 *next = place + 1;
                 if lines.len() <= place {
+                    lines.reserve_exact(LINES - lines.len());
                     starts.push(NO_LINE);
                     lines.push([0; LINE]);
                 }
@@ -122,6 +123,8 @@ impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
             first = 0;
         }
         if starts.len() < first + count {
+            // Growing step by step would move the lines, to pages that are touched for the first time.
+            lines.reserve_exact(LINES - lines.len());
             starts.resize(first + count, NO_LINE);
             lines.resize(first + count, [0; LINE]);
         }

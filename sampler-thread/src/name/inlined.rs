@@ -9,8 +9,9 @@ use stackwalk::Frame;
 
 use crate::name::dictionaries::hash_below;
 
-/// Lines: 128 KiB once they are used.
-const LINES: usize = 1 << 11;
+/// Lines at the start, and at most: 8 and 128 KiB. They double when half of them are used.
+const LINES: usize = 1 << 7;
+const MAX_LINES: usize = 1 << 11;
 /// Ids in a line.
 const MAX_METHODS: usize = 13;
 
@@ -25,7 +26,10 @@ struct Line {
 
 /// The table.
 #[derive(Debug, Default)]
-pub(super) struct Inlined(Vec<Line>);
+pub(super) struct Inlined {
+    lines: Vec<Line>,
+    used: usize,
+}
 
 impl Inlined {
     /// Returns how many of the newest of `frames` share a physical frame of compiled code, and their hash; `None` if the
@@ -44,32 +48,51 @@ impl Inlined {
         None
     }
 
-    fn place(hash: u64) -> usize {
-        (hash >> 32) as usize % LINES
+    fn place(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & self.lines.len().wrapping_sub(1)
     }
 
     /// The ids of the frames with this hash, newest first.
     pub(super) fn find(&self, hash: u64) -> Option<&[u32]> {
-        let line = self.0.get(Self::place(hash)).filter(|line| line.hash == hash)?;
+        let line = self.lines.get(self.place(hash)).filter(|line| line.hash == hash)?;
         line.ids.get(..line.count as usize)
     }
 
     /// Notes the ids of the frames with this hash.
     pub(super) fn put(&mut self, hash: u64, ids: &[u64]) {
-        if self.0.is_empty() {
-            self.0.resize(LINES, Line::default());
+        if self.used >= self.lines.len() / 2 && self.lines.len() < MAX_LINES {
+            self.grow();
         }
-        let Some(line) = self.0.get_mut(Self::place(hash)) else { return };
-        *line = Line { hash, count: ids.len() as u32, ids: [0; MAX_METHODS] };
+        let mut line = Line { hash, count: ids.len() as u32, ids: [0; MAX_METHODS] };
         for (place, &id) in line.ids.iter_mut().zip(ids) {
             // Ids have 32 bits.
             *place = id as u32;
+        }
+        self.put_line(line);
+    }
+
+    fn put_line(&mut self, line: Line) {
+        let place = self.place(line.hash);
+        if let Some(known) = self.lines.get_mut(place) {
+            self.used += usize::from(known.count == 0);
+            *known = line;
+        }
+    }
+
+    fn grow(&mut self) {
+        let size = LINES.max(2 * self.lines.len());
+        self.used = 0;
+        for line in std::mem::replace(&mut self.lines, vec![Line::default(); size]) {
+            if line.count != 0 {
+                self.put_line(line);
+            }
         }
     }
 
     /// Forgets all ids.
     pub(super) fn clear(&mut self) {
-        self.0.fill(Line::default());
+        self.lines.fill(Line::default());
+        self.used = 0;
     }
 }
 
@@ -133,5 +156,17 @@ mod tests {
         assert_eq!((inlined.find(1 << 32), inlined.find((1 << 32) + 1)), (None, Some(&[5][..])));
         inlined.clear();
         assert_eq!(inlined.find(2 << 32), None);
+    }
+
+    #[test]
+    fn ids_stay_while_the_table_grows() {
+        let mut inlined = Inlined::default();
+        let half = MAX_LINES as u64 / 2;
+        for number in 0..half {
+            inlined.put(number << 32 | 1, &[number]);
+            assert!((0..=number).all(|known| inlined.find(known << 32 | 1) == Some(&[known as u32][..])));
+        }
+        (half..3 * MAX_LINES as u64).for_each(|number| inlined.put(number << 32 | 1, &[number]));
+        assert_eq!((inlined.lines.len(), inlined.used), (MAX_LINES, MAX_LINES));
     }
 }
