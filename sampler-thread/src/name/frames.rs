@@ -6,11 +6,9 @@
 //! Invariant: a method that may have been unloaded since the sample is shown as `[unloaded]`, never by the name that its
 //! address has by then; `[compiling] Class.method` appears only if the names could be read in full.
 
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use proto::v1::FrameKind;
-use rustc_hash::FxHasher;
 use stackwalk::{
     Blob, CompileLevel, Frame, HotSpot, LoadedBy, METHODS_AHEAD, Memory, Method, Missing, Place, Symbol,
 };
@@ -20,14 +18,12 @@ use crate::name::frame_key::FrameKey;
 use crate::name::inlined::Inlined;
 use crate::name::native_ids::NativeIds;
 use crate::name::routines::Routines;
-use crate::name::shards::Shards;
+use crate::name::shards::{Map, Shards};
 use crate::name::shown::Shown;
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::Change;
 use crate::walk::native::NativeLibraries;
 use crate::walk::vm::Vm;
-
-pub(super) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
 
 /// Most cached methods, frames and pcs; about 40 bytes each. Beyond, all are forgotten.
 const MAX_CACHED: usize = 1 << 18;

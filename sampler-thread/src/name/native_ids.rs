@@ -7,8 +7,8 @@
 use proto::v1::FrameKind;
 use stackwalk::Memory;
 
-use super::frames::Map;
 use crate::name::dictionaries::Dictionaries;
+use crate::name::shards::Map;
 use crate::name::shown::Shown;
 use crate::walk::native::{NativeLibraries, Owner};
 

@@ -10,7 +10,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 use rustc_hash::FxHasher;
 
 type Hasher = BuildHasherDefault<FxHasher>;
-type Part<K, V> = std::collections::HashMap<K, V, Hasher>;
+/// A hash map in one part.
+pub(super) type Map<K, V> = std::collections::HashMap<K, V, Hasher>;
 
 /// Number of parts, as a power of two.
 const BITS: u32 = 4;
@@ -19,7 +20,7 @@ const SHIFT: u32 = 48;
 
 /// The map.
 #[derive(Debug)]
-pub(super) struct Shards<K, V>([Part<K, V>; 1 << BITS]);
+pub(super) struct Shards<K, V>([Map<K, V>; 1 << BITS]);
 
 impl<K, V> Default for Shards<K, V> {
     fn default() -> Self {
@@ -33,7 +34,7 @@ impl<K: Hash + Eq, V> Shards<K, V> {
     }
 
     /// Returns the part that has `key`, if any has it.
-    pub(super) fn part(&mut self, key: &K) -> &mut Part<K, V> {
+    pub(super) fn part(&mut self, key: &K) -> &mut Map<K, V> {
         &mut self.0[Self::part_of(key)]
     }
 
@@ -54,11 +55,11 @@ impl<K: Hash + Eq, V> Shards<K, V> {
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.iter_mut().for_each(Part::clear);
+        self.0.iter_mut().for_each(Map::clear);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.iter().map(Part::len).sum()
+        self.0.iter().map(Map::len).sum()
     }
 }
 
@@ -74,7 +75,7 @@ mod tests {
         (0..16_000).for_each(|number| shards.insert(key(number), number));
         assert!((0..16_000).all(|number| shards.get(&key(number)) == Some(&number)));
         assert!(!shards.contains_key(&key(16_000)));
-        let largest = shards.0.iter().map(Part::len).max().expect("parts");
+        let largest = shards.0.iter().map(Map::len).max().expect("parts");
         assert!((1_000..1_500).contains(&largest), "{largest}");
         shards.retain(|_, number| *number % 2 == 0);
         assert_eq!((shards.len(), shards.get(&key(2)), shards.get(&key(3))), (8_000, Some(&2), None));
