@@ -89,10 +89,12 @@ impl FrameNames {
 
     /// Begins a stack: forgets what the VM unloaded, and native frames that may have another name by now.
     pub(super) fn begin(&mut self, change: Change, libraries: &NativeLibraries) {
-        if [self.frames.len(), self.methods.len(), self.symbols.len(), self.native.len(), self.stubs.len()]
-            .into_iter()
-            .any(|len| len > MAX_CACHED)
-        {
+        let is_full = self.frames.exceeds(MAX_CACHED)
+            || self.methods.exceeds(MAX_CACHED)
+            || self.symbols.exceeds(MAX_CACHED)
+            || self.native.len() > MAX_CACHED
+            || self.stubs.len() > MAX_CACHED;
+        if is_full {
             self.forget_ids();
         }
         self.ahead.clear();

@@ -326,8 +326,7 @@ impl Dictionaries {
     /// Returns whether the sent entries were forgotten since the last call, by [`forget`](Self::forget) or because
     /// there were too many; callers must then forget all ids.
     pub fn take_reset(&mut self) -> bool {
-        let known = [&self.strings, &self.methods, &self.frames].map(|ids| ids.known.len());
-        if known.into_iter().any(|len| len > MAX_SENT) {
+        if [&self.strings, &self.methods, &self.frames].into_iter().any(|ids| ids.known.exceeds(MAX_SENT)) {
             self.forget();
         }
         std::mem::take(&mut self.was_reset)
