@@ -46,7 +46,7 @@ pub(super) struct Nodes {
     lines: Vec<Line>,
     /// Number of nodes in the lines.
     known: usize,
-    hashes: Hashes,
+    hashes: NewestHashes,
     /// The first id, and the last.
     first: u32,
     used: u32,
@@ -54,14 +54,14 @@ pub(super) struct Nodes {
 
 /// The hashes of the newest nodes, by id.
 #[derive(Debug)]
-struct Hashes {
+struct NewestHashes {
     /// Each is full but the last.
     pieces: Vec<Vec<u64>>,
     /// The id of the first hash.
     first: u32,
 }
 
-impl Hashes {
+impl NewestHashes {
     /// No hashes; the first one is that of the node with the id `first`.
     fn from(first: u32) -> Self {
         Self { pieces: Vec::new(), first }
@@ -108,7 +108,7 @@ impl Nodes {
         Self {
             lines: vec![Line::default(); LINES],
             known: 0,
-            hashes: Hashes::from(first),
+            hashes: NewestHashes::from(first),
             first,
             used: first - 1,
         }
