@@ -270,16 +270,17 @@ impl ScopeCache {
         current: impl FnOnce(u64) -> Option<Identity>,
     ) -> Option<CompiledPc> {
         let number = (self.key_at(at) >> CODE_SHIFT) as u32;
-        let code = self.codes.get(number).filter(|code| code.serial == self.pcs.owner(at)).copied();
+        let code = self.codes.get(number).filter(|code| code.serial == self.pcs.owner(at));
         let Some(code) = code.filter(|code| current(code.blob) == Some(code.identity)) else {
             self.forget(key, at);
             self.stats.pc_stale += 1;
             return None;
         };
+        let entry = self.codes.allows(Some(code)).then(|| self.entry(code, at));
         self.stats.pc_hits += 1;
         self.pcs.touch(at);
         self.codes.touch(number);
-        self.codes.allows(Some(&code)).then(|| self.entry(&code, at))
+        entry
     }
 
     fn entry(&self, code: &Code, at: u32) -> CompiledPc {

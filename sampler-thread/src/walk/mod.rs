@@ -4,4 +4,5 @@ pub mod native;
 pub mod previous;
 pub mod snapshot;
 pub mod stacks;
+mod tail_copy;
 pub mod vm;

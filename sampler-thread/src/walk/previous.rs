@@ -18,6 +18,7 @@ use stackwalk::{Compilation, Frame, Memory, Position, Stop};
 
 use crate::name::dictionaries::Node;
 use crate::walk::snapshot::Snapshot;
+use crate::walk::tail_copy::TailCopy;
 use crate::walk::vm::Vm;
 
 /// Most bytes of all kept walks.
@@ -71,7 +72,7 @@ struct Kept {
     /// Version of the list of libraries.
     libraries: u64,
     surroundings: Surroundings,
-    stack: Vec<u8>,
+    stack: TailCopy,
     frozen: Vec<u8>,
     stop: Stop,
     frames: Vec<Frame>,
@@ -97,6 +98,8 @@ pub struct Reused {
     pub walk: u64,
     /// Number of frames, from the root on.
     pub frames: usize,
+    /// Number of kept positions from the root up to the one that was met.
+    resumables: usize,
 }
 
 /// The kept walks, by slot.
@@ -167,7 +170,7 @@ impl Candidate<'_> {
             return None;
         }
         let frames = resumable.frames as usize;
-        Some((Reused { walk: kept.walk, frames }, kept.frames.get(..frames)?, kept.stop))
+        Some((Reused { walk: kept.walk, frames, resumables: *left }, kept.frames.get(..frames)?, kept.stop))
     }
 }
 
@@ -194,7 +197,7 @@ impl PreviousWalks {
             && kept.libraries == libraries
             && is_certain(kept.ticks);
         is_same.then(|| {
-            let equal = equal_tail(&kept.stack, snapshot.stack);
+            let equal = equal_tail(kept.stack.bytes(), snapshot.stack);
             let equal_from = kept.surroundings.stack_end - equal as u64;
             Candidate { kept, equal_from, left: kept.resumables.len() }
         })
@@ -233,15 +236,14 @@ impl PreviousWalks {
         let Self { kept, bytes, uses, walks, frozen } = self;
         let entry = kept.entry(slot).or_insert_with(|| Kept::new(surroundings(snapshot), stop));
         *bytes -= entry.bytes();
-        let (frames, codes) = match reused {
-            Some(reused) => entry.truncate(reused.frames),
-            None => entry.truncate(0),
-        };
+        let (frames, codes) = entry.truncate(reused);
         (entry.walk, entry.used, entry.ticks, entry.libraries, entry.stop) =
             (*walks, *uses, ticks, libraries, stop);
         entry.surroundings = surroundings(snapshot);
-        entry.stack.clear();
-        entry.stack.extend_from_slice(snapshot.stack);
+        // What was taken over has the same bytes.
+        let lowest_same = entry.resumables.last().map(|resumable| resumable.position.lowest_read());
+        let same = lowest_same.map_or(0, |lowest| entry.surroundings.stack_end.saturating_sub(lowest));
+        entry.stack.replace(snapshot.stack, same as usize);
         entry.frozen.clone_from(frozen);
         entry.frames.extend(newest.iter().rev());
         entry.codes.extend(recorder.codes.iter().rev());
@@ -285,7 +287,7 @@ impl Kept {
             ticks: 0,
             libraries: 0,
             surroundings,
-            stack: Vec::new(),
+            stack: TailCopy::default(),
             frozen: Vec::new(),
             stop,
             frames: Vec::new(),
@@ -295,11 +297,10 @@ impl Kept {
         }
     }
 
-    /// Drops all but the oldest frames; returns how many frames and compilations remain.
-    fn truncate(&mut self, frames: usize) -> (u32, u32) {
-        let resumables = self.resumables.partition_point(|resumable| resumable.frames as usize <= frames);
-        self.resumables.truncate(resumables);
-        self.frames.truncate(frames);
+    /// Drops all but what a walk took over; returns how many frames and compilations remain.
+    fn truncate(&mut self, reused: Option<Reused>) -> (u32, u32) {
+        self.resumables.truncate(reused.map_or(0, |reused| reused.resumables));
+        self.frames.truncate(reused.map_or(0, |reused| reused.frames));
         let codes = self.resumables.last().map_or(0, |last| last.codes);
         self.codes.truncate(codes as usize);
         (self.frames.len() as u32, codes)

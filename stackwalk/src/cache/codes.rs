@@ -146,7 +146,7 @@ impl Codes {
         let is_young = |code: &Code| {
             code.generation >= self.stub_restriction && is_among(&self.stub_places, &code.place())
         };
-        if code.is_some_and(is_young) {
+        if !self.stub_places.is_empty() && code.is_some_and(is_young) {
             return false;
         }
         let Some(before) = self.restriction else { return true };

@@ -10,7 +10,7 @@
 //! Sources: `CompiledIC::set_to_monomorphic` and `CompiledStaticCall::set_to_compiled` in `code/compiledIC.cpp`,
 //! `SharedRuntime::resolve_sub_helper` in `runtime/sharedRuntime.cpp`, JDK 11 to 25.
 
-use super::walk::{Call, Cursor, Doing, Emit, Walk};
+use super::walk::{Call, Cursor, Doing, Emit, Scopes, Walk};
 use crate::arch::{CALL_BYTES, CallTarget, call_before};
 use crate::cache::CompiledPc;
 use crate::frame::{Frame, Method};
@@ -26,25 +26,45 @@ const SURELY_THE_SAME: u64 = 256;
 impl<M: Memory> Walk<'_, M> {
     /// Returns `caller` unless its call leads to another method than the one whose frame is `emit`.
     pub(super) fn uncontradicted(&mut self, emit: &Emit, caller: Cursor) -> Result<Cursor, Stop> {
-        self.call = Call::default();
+        self.uncontradicted_by(caller, |walk| walk.outermost_method(emit))
+    }
+
+    /// The same for a callee that is a method in compiled code with these scopes.
+    pub(super) fn uncontradicted_by_scopes(
+        &mut self,
+        scopes: &Scopes,
+        caller: Cursor,
+    ) -> Result<Cursor, Stop> {
+        self.uncontradicted_by(caller, |walk| walk.outermost_scope(scopes))
+    }
+
+    fn uncontradicted_by(
+        &mut self,
+        caller: Cursor,
+        callee: impl FnOnce(&Self) -> Option<Method>,
+    ) -> Result<Cursor, Stop> {
         let pc = caller.pc;
         if caller.doing != Doing::CallingJava
             || pc == self.started.call_stub_return
             || self.in_interpreter(pc)
         {
+            self.call.forget();
             return Ok(caller);
         }
-        let method = self.outermost_method(emit);
+        let method = callee(self);
         let callee = method.map_or(0, |method| method.0);
         let known = self.known_caller(pc, callee);
-        let is_compared = known.is_some_and(|known| {
-            self.cache.keeps_steps() || callee != 0 && self.cache.callee(&known) == callee
+        let is_compared = known.as_ref().is_some_and(|known| {
+            self.cache.keeps_steps() || callee != 0 && self.cache.callee(known) == callee
         });
-        if !is_compared && method.is_some_and(|method| self.calls_another(pc, method)) {
-            return Err(Stop::BadFrame(pc));
-        }
-        if let Some(known) = known.filter(|_| !is_compared) {
-            self.note_callee(&known, callee);
+        if !is_compared {
+            if method.is_some_and(|method| self.calls_another(pc, method)) {
+                self.call.forget();
+                return Err(Stop::BadFrame(pc));
+            }
+            if let Some(known) = &known {
+                self.note_callee(known, callee);
+            }
         }
         self.call = Call { pc, callee, known };
         Ok(caller)
@@ -88,13 +108,16 @@ impl<M: Memory> Walk<'_, M> {
     /// The method that was called when the frame of `emit` began.
     fn outermost_method(&self, emit: &Emit) -> Option<Method> {
         match emit {
-            Emit::Scopes(scopes) => {
-                let last = scopes.first.checked_add(u32::from(scopes.count.checked_sub(1)?))?;
-                self.cache.scope(last).map(|scope| scope.method)
-            }
+            Emit::Scopes(scopes) => self.outermost_scope(scopes),
             Emit::One(Frame::Interpreted { method, .. }) => Some(*method),
             _ => None,
         }
+    }
+
+    /// The method of a physical frame with these scopes.
+    fn outermost_scope(&self, scopes: &Scopes) -> Option<Method> {
+        let last = scopes.first.checked_add(u32::from(scopes.count.checked_sub(1)?))?;
+        self.cache.scope(last).map(|scope| scope.method)
     }
 
     /// Returns whether the call before the return address `pc` leads to compiled code of another method than `callee`.

@@ -7,7 +7,7 @@ use super::running::{Running, running};
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
 use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
 use crate::cache::{CODE_BUFFER, Code, CompiledKind, CompiledPc};
-use crate::frame::{CompileLevel, Frame, Method};
+use crate::frame::{CompileLevel, Frame, Method, Place};
 use crate::hotspot::HotSpot;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::hotspot::debug_bytes::{DebugBytes, Part, Windowed};
@@ -203,13 +203,7 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn compiled_frames(&self, cursor: Cursor, entry: &CompiledPc) -> Emit {
         let place = cursor.place();
         match entry.kind {
-            CompiledKind::Java => Emit::Scopes(Scopes {
-                first: entry.first,
-                count: entry.count,
-                level: CompileLevel(entry.level),
-                is_moved: entry.is_moved,
-                place,
-            }),
+            CompiledKind::Java => Emit::Scopes(Scopes::of(entry, place)),
             CompiledKind::Native | CompiledKind::ContinuationYield => Emit::One(Frame::NativeMethod {
                 method: Method(entry.identity.method),
                 compiled: true,
@@ -217,6 +211,24 @@ impl<M: Memory> Walk<'_, M> {
             }),
             CompiledKind::ContinuationEntry => Emit::Nothing,
         }
+    }
+
+    /// Steps out of the frame at `cursor` if it is calling Java code and the step to it has found its code, as most frames
+    /// are: the same as [`Walk::step`] and what follows it, without what other frames need.
+    pub(super) fn step_known(&mut self, cursor: Cursor) -> Option<(Scopes, Result<Cursor, Stop>)> {
+        let is_met = cursor.doing == Doing::CallingJava && cursor.pc == self.call.pc;
+        let entry = self.call.known.as_ref().filter(|entry| is_met && entry.kind == CompiledKind::Java)?;
+        let scopes = Scopes::of(entry, cursor.place());
+        let (code, size) =
+            (Compilation { blob: entry.blob, identity: entry.identity }, u64::from(entry.frame_bytes));
+        self.begin_step(cursor);
+        self.code = Some(code);
+        self.leave_native(&Emit::Scopes(scopes));
+        let next = self
+            .caller_of_fixed_frame(cursor, size, Doing::CallingJava)
+            .and_then(|next| self.uncontradicted_by_scopes(&scopes, next))
+            .and_then(|next| self.advance(next));
+        Some((scopes, next))
     }
 
     /// Steps out of a complete compiled frame.
@@ -250,6 +262,13 @@ impl<M: Memory> Walk<'_, M> {
         let mut bytes = [0; BODY_AHEAD];
         let ahead = self.code_ahead(cursor.pc, &blob, &mut bytes).unwrap_or_default();
         self.verified(cursor, &blob, state_at_call(around, ahead))
+    }
+}
+
+impl Scopes {
+    fn of(entry: &CompiledPc, place: Place) -> Self {
+        let &CompiledPc { first, count, level, is_moved, .. } = entry;
+        Self { first, count, level: CompileLevel(level), is_moved, place }
     }
 }
 

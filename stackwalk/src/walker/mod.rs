@@ -185,6 +185,10 @@ impl<M: Memory> Frames<'_, M> {
     fn step(&mut self) -> Result<(), Stop> {
         let cursor = self.next?;
         let walk = self.walk.as_mut().ok_or(Stop::NotStarted)?;
+        if let Some((scopes, next)) = walk.step_known(cursor) {
+            (self.pending, self.next) = (Emit::Scopes(scopes), next);
+            return Ok(());
+        }
         // One copy: the value is large for a signal stack.
         let stepped = walk.step(cursor);
         let step: &Step = stepped.as_ref().map_err(|stop| *stop)?;

@@ -182,6 +182,13 @@ pub(super) struct Call {
     pub(super) known: Option<CompiledPc>,
 }
 
+impl Call {
+    /// Forgets the call.
+    pub(super) fn forget(&mut self) {
+        (self.pc, self.known) = (0, None);
+    }
+}
+
 impl<M: Memory> Walk<'_, M> {
     /// The first cursor: native code that runs, the anchor if one is set, else interrupted Java code.
     pub(super) fn first(&mut self) -> Result<Cursor, Stop> {
@@ -267,13 +274,18 @@ impl<M: Memory> Walk<'_, M> {
         self.aligned(next)
     }
 
-    pub(super) fn step(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+    /// Notes that the next step is from the frame at `cursor`.
+    pub(super) fn begin_step(&mut self, cursor: Cursor) {
         self.low = cursor.sp;
         self.code = None;
         // Only the newest frames can: the interrupted code, and the method that it has polled for.
         self.may_return_by_register =
             RETURNS_BY_REGISTER && cursor.sp == self.capture.sp && self.left_by_register < 2;
         self.left_by_register += u8::from(self.may_return_by_register);
+    }
+
+    pub(super) fn step(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        self.begin_step(cursor);
         match cursor.doing {
             Doing::Interrupted => self.step_interrupted(cursor),
             Doing::Native => self.step_native(cursor),
