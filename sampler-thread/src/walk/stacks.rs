@@ -259,9 +259,7 @@ impl StackWalker {
             let mut steps = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
             walk.stop = loop {
                 let newer = frames.len() - walk.frames.start;
-                if (candidate.is_some() || *records)
-                    && let Some(position) = steps.position()
-                {
+                if let Some(position) = steps.position() {
                     let known = candidate.as_mut().and_then(|kept| kept.frames_at(&position, vm));
                     if let Some((reused, older, stop)) = known
                         && newer + reused.frames <= limits.max_frames as usize
