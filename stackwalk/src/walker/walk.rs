@@ -185,7 +185,7 @@ pub(super) struct Call {
 impl Call {
     /// Forgets the call.
     pub(super) fn forget(&mut self) {
-        (self.pc, self.known) = (0, None);
+        (self.pc, self.callee, self.known) = (0, 0, None);
     }
 }
 
