@@ -240,7 +240,7 @@ impl PreviousWalks {
         (entry.walk, entry.used, entry.ticks, entry.libraries, entry.stop) =
             (*walks, *uses, ticks, libraries, stop);
         entry.surroundings = surroundings(snapshot);
-        // What was taken over has the same bytes.
+        // Above the position from which frames were taken over, both copies are equal.
         let lowest_same = entry.resumables.last().map(|resumable| resumable.position.lowest_read());
         let same = lowest_same.map_or(0, |lowest| entry.surroundings.stack_end.saturating_sub(lowest));
         entry.stack.replace(snapshot.stack, same as usize);
