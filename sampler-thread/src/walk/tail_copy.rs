@@ -1,7 +1,7 @@
 //! The last copy of a thread's stack.
 //!
-//! Problem: copies of one stack mostly differ at their beginning, where the newest frames are, and writing the whole copy for the
-//! next comparison costs as much as the comparison.
+//! Problem: copies of one stack mostly differ at their beginning, where the newest frames are, and each is kept for the comparison
+//! with the next. Most of what would be written is there already.
 //! Approach: the copy lies at the end of a buffer, so that bytes at equal distance from the stack's base stay where they are.
 
 /// The copy.
