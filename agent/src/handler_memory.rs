@@ -21,9 +21,10 @@ use crate::signal::compilation::Compilers;
 use crate::signal::descriptors::Descriptors;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::start_error::StartError;
+use crate::timer;
 
-/// What a thread of its own prepares: a huge page takes 0.2 ms and more to clear, and the offset is found on a thread that the
-/// C library made.
+/// What a thread of its own prepares, with the share of timers: a huge page takes 0.2 ms and more to clear, and the offset is
+/// found on a thread that the C library made.
 pub struct Room {
     region: io::Result<&'static mut [MaybeUninit<u8>]>,
     /// Those that the region has room for.
@@ -45,11 +46,14 @@ impl PreparedRoom {
         options: &Options,
         find_mounted: impl FnOnce() -> Option<MountedOffsets> + Send + 'static,
     ) -> io::Result<Self> {
-        let classes = classes_of(options);
-        let bytes = FLAG_BYTES
-            + RingMemory::near_bytes(options.debug.queues.start)
-            + SnapshotPool::bytes_needed(&classes);
+        let (queues, max_stack, slabs) = (options.debug.queues, options.max_stack, options.debug.slabs());
         let prepare = move || {
+            // Reading these files of the kernel takes 0.1 ms each.
+            timer::adapt_share();
+            let processors = std::thread::available_parallelism().map_or(2, usize::from);
+            let classes = slab_classes(processors, max_stack, slabs);
+            let bytes =
+                FLAG_BYTES + RingMemory::near_bytes(queues.start) + SnapshotPool::bytes_needed(&classes);
             let (block, mounted) = (own_stack::find(), find_mounted());
             Room { block, region: arena::map_forever_hot(bytes), classes, mounted }
         };
@@ -147,12 +151,6 @@ fn pool_of<'m>(
     let pool = SnapshotPool::new(slabs, classes)?;
     pool.grow(classes.len() - 1, usize::MAX);
     Ok(pool)
-}
-
-/// Returns the classes of slabs for these options on this machine.
-fn classes_of(options: &Options) -> [SlabClass; 5] {
-    let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    slab_classes(processors, options.max_stack, options.debug.slabs())
 }
 
 /// Minimum of slabs in all classes but the largest: enough for half a second of two busy processors at 250 ticks each, if many

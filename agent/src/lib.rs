@@ -84,7 +84,7 @@ pub unsafe extern "system" fn Agent_OnLoad(
 }
 
 fn with_environment(options: &str) -> String {
-    options::environment::before(options, |name| std::env::var(name).ok())
+    options::environment::before(options, std::env::vars_os())
 }
 
 /// Options of an attach that ends the profile.

@@ -99,9 +99,9 @@ impl Redaction {
     fn is_secret(&self, name: &str) -> bool {
         let name = name.trim_start_matches('-').to_lowercase();
         let name = name.strip_prefix("d").filter(|_| name.contains('.')).into_iter().chain([name.as_str()]);
-        let letters = |name: &str| name.replace(['-', '_', '.'], "");
         name.into_iter().any(|name| {
-            SECRET_PARTS.iter().any(|part| letters(name).contains(part))
+            let letters = name.replace(['-', '_', '.'], "");
+            SECRET_PARTS.iter().any(|part| letters.contains(part))
                 || self.patterns.iter().any(|pattern| matches(pattern, name))
         })
     }

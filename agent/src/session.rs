@@ -50,7 +50,7 @@ use crate::start_error::StartError;
 use crate::threads::{JavaThreads, Registry, SampledProcess, ThreadFiles};
 use crate::{
     destinations, handler_memory, kernel_threads, log, perf_event, scheduling, session_facts, signal,
-    thread_layout, time_source, timer,
+    thread_layout, time_source,
 };
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
@@ -107,7 +107,6 @@ impl PreparedSession {
         if options.clock == ClockOption::Perf {
             perf_event::check().map_err(StartError::PerfEvents)?;
         }
-        timer::adapt_share();
         let collector = destinations::collector(&options)?;
         let destinations = destinations::open_file(&options)?;
         if flags::switch_on(&hotspot, memory) {

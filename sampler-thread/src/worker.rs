@@ -211,8 +211,11 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let (mut next_discover, mut discover_period) = (Instant::now(), FIRST_DISCOVER_PERIOD);
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
-        // While the program begins; the first drain may be the last.
+        // While the program begins: at the end of a short one, it would wait for that.
         self.walker.refresh_libraries(&self.vm, self.process.library_loads());
+        if !self.pace.is_exact() {
+            self.drain();
+        }
         loop {
             let now = Instant::now();
             let period = match self.shares_timers {

@@ -5,7 +5,7 @@
 //! a class out of its mirror, at the offset that the tables give.
 //! JNI's field ids hold offsets as well, in a form that changes: read as on JDK 21 to 27, the ids of JDK 28 and of checked
 //! JNI give wrong offsets.
-//! A VM without continuations must not initialise these classes, so nothing is looked up there.
+//! No class is initialised: that would run Java code at each start, and a VM without continuations must not initialise these.
 //! Sources: `jdk/internal/misc/Unsafe.java`, `classfile/javaClasses.hpp`, JDK 21 to 28; `runtime/jfieldIDWorkaround.hpp`,
 //! JDK 21 and 25.
 
@@ -22,7 +22,7 @@ pub const FIRST_WITH_VIRTUAL_THREADS: u32 = 21;
 /// First feature release in which `ARRAY_BYTE_BASE_OFFSET` is a long.
 const FIRST_WITH_LONG_OFFSETS: u32 = 25;
 
-const UNSAFE: &CStr = c"jdk/internal/misc/Unsafe";
+const UNSAFE: &CStr = c"jdk.internal.misc.Unsafe";
 
 /// The one instance of `jdk.internal.misc.Unsafe`, and its methods.
 struct Offsets<'a> {
@@ -44,9 +44,9 @@ impl Jni {
             return None;
         }
         let offsets = Offsets::new(self, hotspot.class_klass_offset(memory)?)?;
-        let chunk = self.class(c"jdk/internal/vm/StackChunk")?;
-        let continuation = self.class(c"jdk/internal/vm/Continuation")?;
-        let thread = self.class(c"java/lang/Thread")?;
+        let chunk = self.boot_class(c"jdk.internal.vm.StackChunk")?;
+        let continuation = self.boot_class(c"jdk.internal.vm.Continuation")?;
+        let thread = self.boot_class(c"java.lang.Thread")?;
         let bottom = match offsets.field(chunk, c"bottom") {
             Some(offset) => ChunkBottom::Field(offset),
             None => ChunkBottom::Arguments(offsets.field(chunk, c"argsize")?),
@@ -70,7 +70,7 @@ impl Jni {
 
 impl<'a> Offsets<'a> {
     fn new(jni: &'a Jni, klass_in_mirror: u32) -> Option<Self> {
-        let class = jni.class(UNSAFE)?;
+        let class = jni.boot_class(UNSAFE)?;
         let field_offset =
             jni.method(class, c"objectFieldOffset", c"(Ljava/lang/Class;Ljava/lang/String;)J")?;
         let get_long = jni.method(class, c"getLong", c"(Ljava/lang/Object;J)J")?;
@@ -99,7 +99,7 @@ impl<'a> Offsets<'a> {
 
     /// Offsets on the way from a `Thread` to the bytes of its name.
     fn name_class(&self, thread: jclass, expects_long: bool) -> Option<NameClass> {
-        let (string, bytes) = (self.jni.class(c"java/lang/String")?, self.jni.class(c"[B")?);
+        let (string, bytes) = (self.jni.boot_class(c"java.lang.String")?, self.jni.boot_class(c"[B")?);
         let found = NameClass {
             name: self.field(thread, c"name")?,
             value: self.field(string, c"value")?,
@@ -118,7 +118,7 @@ impl<'a> Offsets<'a> {
     /// A look-up that fails makes an exception, which takes 0.2 ms, so the expected type comes first.
     fn first_byte(&self, expects_long: bool) -> Option<u32> {
         const NAME: &CStr = c"ARRAY_BYTE_BASE_OFFSET";
-        let class = self.jni.class(UNSAFE)?;
+        let class = self.jni.boot_class(UNSAFE)?;
         let int = || self.jni.static_int(class, NAME).map(i64::from);
         let long = || self.jni.static_long(class, NAME);
         let value = if expects_long { long().or_else(int) } else { int().or_else(long) };

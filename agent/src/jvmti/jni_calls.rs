@@ -9,8 +9,8 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::OnceLock;
 
 use jni::sys::{
-    JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, JNINativeMethod, JavaVM, jclass, jfieldID, jint,
-    jmethodID, jobject, jvalue,
+    JNI_FALSE, JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, JNINativeMethod, JavaVM, jclass,
+    jfieldID, jint, jmethodID, jobject, jvalue,
 };
 
 use super::ThreadRef;
@@ -138,6 +138,30 @@ impl Jni {
     pub(super) fn class(&self, name: &CStr) -> Option<jclass> {
         // SAFETY: the name is NUL-terminated.
         self.found(unsafe { (self.functions().FindClass)(self.env, name.as_ptr()) })
+    }
+
+    /// Returns a class of the boot loader by its name in Java, as a local reference, and does not initialise it.
+    ///
+    /// FindClass initialises the class, and asks the program's class loader for it, by Java code that may not be compiled yet.
+    pub(super) fn boot_class(&self, name: &CStr) -> Option<jclass> {
+        let name = self.string(name)?;
+        // SAFETY: a live reference.
+        let class_of = |object| self.found(unsafe { (self.functions().GetObjectClass)(self.env, object) });
+        let string = class_of(name)?;
+        let class = class_of(string)?;
+        let for_name = self.static_method(
+            class,
+            c"forName",
+            c"(Ljava/lang/String;ZLjava/lang/ClassLoader;)Ljava/lang/Class;",
+        )?;
+        let arguments = [jvalue { l: name }, jvalue { z: JNI_FALSE }, jvalue { l: std::ptr::null_mut() }];
+        // SAFETY: a static method of this class that takes a string, a boolean and a reference, and returns an object.
+        let found = unsafe {
+            (self.functions().CallStaticObjectMethodA)(self.env, class, for_name, arguments.as_ptr())
+        };
+        self.clear_if_thrown()?;
+        [name, string, class].into_iter().for_each(|reference| self.release(reference));
+        self.found(found)
     }
 
     /// Returns an instance method of a class.

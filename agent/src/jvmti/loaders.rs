@@ -26,7 +26,7 @@ impl Jni {
     }
 
     fn loader(&self, getter: &CStr) -> Option<u64> {
-        let class = self.class(c"java/lang/ClassLoader")?;
+        let class = self.boot_class(c"java.lang.ClassLoader")?;
         let loader = self.call_getter(class, getter, c"()Ljava/lang/ClassLoader;")?;
         // These loaders live as long as the VM, so the reference is kept.
         let slot = self.keep(loader)? as u64 & !KIND_BITS;

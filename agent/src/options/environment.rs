@@ -2,6 +2,8 @@
 //!
 //! Options that are written out come later and count. If they name a destination, those of the environment are left out.
 
+use std::ffi::OsString;
+
 use super::table::OPTIONS;
 
 /// Prefix of the variables.
@@ -13,8 +15,12 @@ const DESTINATIONS: [&str; 2] = ["file", "collector"];
 /// Variables of the command `tickwalk` with the name of an option: its log filter has another syntax.
 const OF_THE_COMMAND: [&str; 1] = ["log"];
 
-/// Returns `text` after the options that `variable` finds in the environment.
-pub fn before(text: &str, variable: impl Fn(&str) -> Option<String>) -> String {
+/// Returns `text` after the options that are among the `variables` of the environment.
+pub fn before(text: &str, variables: impl Iterator<Item = (OsString, OsString)>) -> String {
+    let given = variables.filter_map(|(name, value)| {
+        Some((name.to_str()?.strip_prefix(VARIABLES)?.to_owned(), value.into_string().ok()?))
+    });
+    let given: Vec<(String, String)> = given.filter(|(_, value)| !value.is_empty()).collect();
     let is_destination = |part: &str| {
         let name = part.split('=').next().unwrap_or_default().trim();
         DESTINATIONS.contains(&name)
@@ -22,8 +28,9 @@ pub fn before(text: &str, variable: impl Fn(&str) -> Option<String>) -> String {
     let names_destination = text.split(',').any(is_destination);
     let mut parts = Vec::new();
     for option in OPTIONS {
-        let value = variable(&format!("{VARIABLES}{}", option.name.to_uppercase()));
-        let Some(value) = value.filter(|value| !value.is_empty()) else { continue };
+        let stands_for =
+            |name: &str| name.bytes().eq(option.name.bytes().map(|byte| byte.to_ascii_uppercase()));
+        let Some((_, value)) = given.iter().find(|(name, _)| stands_for(name)) else { continue };
         let is_left_out = names_destination && DESTINATIONS.contains(&option.name)
             || OF_THE_COMMAND.contains(&option.name) && value.contains(['=', ':']);
         match value.as_str() {
@@ -45,9 +52,7 @@ mod tests {
     use super::*;
 
     fn with(variables: &[(&str, &str)], text: &str) -> String {
-        before(text, |name| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        })
+        before(text, variables.iter().map(|&(name, value)| (name.into(), value.into())))
     }
 
     #[test]
@@ -61,6 +66,9 @@ mod tests {
         assert_eq!(options.file, None, "the destination that is written out is the only one");
         assert_eq!(with(&[], "interval=5ms"), "interval=5ms");
         assert_eq!(with(&[("TICKWALK_INSECURE", "false")], ""), "");
+        for (name, value) in [("TICKWALK_interval", "1ms"), ("INTERVAL", "1ms"), ("TICKWALK_INTERVAL", "")] {
+            assert_eq!(with(&[(name, value)], ""), "", "{name}={value}");
+        }
         assert_eq!(with(&[("TICKWALK_LOG", "collector=debug")], ""), "", "the command's filter");
         let bad = Options::parse(&with(&[("TICKWALK_DEPTH", "1")], ""));
         assert!(matches!(bad, Err(OptionError::BadValue { option: "depth", .. })));

@@ -111,6 +111,11 @@ impl Pace {
         }
     }
 
+    /// Returns whether an experiment decides when drains are.
+    pub fn is_exact(&self) -> bool {
+        self.tuning.is_exact()
+    }
+
     /// Notes whether the VM can tell that nothing was freed since a sample.
     pub fn set_may_wait(&mut self, may_wait: bool) {
         self.may_wait = may_wait;

@@ -112,17 +112,27 @@ const ROW_BYTES: usize = 64;
 /// Longest name compared; the names searched for are shorter than 50 bytes.
 const NAME_BYTES: usize = 80;
 
+/// Bytes of a name that are read first: most names are shorter.
+const FIRST_BYTES: usize = 32;
+
 /// A NUL-terminated name copied out of libjvm.
 struct Name {
+    /// Where it was read.
+    address: u64,
     bytes: [u8; NAME_BYTES],
     length: usize,
 }
 
 impl Name {
     fn read<M: Memory + ?Sized>(memory: &M, address: u64) -> Result<Self, LayoutError> {
-        let mut name = Self { bytes: [0; NAME_BYTES], length: 0 };
-        if address != 0 {
-            name.length = read_c_string(memory, address, &mut name.bytes)?;
+        let mut name = Self { address, bytes: [0; NAME_BYTES], length: 0 };
+        if address == 0 {
+            return Ok(name);
+        }
+        let (first, rest) = name.bytes.split_at_mut(FIRST_BYTES);
+        name.length = read_c_string(memory, address, first)?;
+        if name.length == FIRST_BYTES {
+            name.length += read_c_string(memory, address.wrapping_add(FIRST_BYTES as u64), rest)?;
         }
         Ok(name)
     }
@@ -175,8 +185,13 @@ pub(crate) fn visit_fields<M: Memory + ?Sized>(
     memory: &M,
     mut visit: impl FnMut(&str, &str, &dyn Fn() -> Option<FieldRow>),
 ) -> Result<(), LayoutError> {
+    // Fields of a type follow each other, and have its name at the same address.
+    let mut type_name = Name::read(memory, 0)?;
     rows(memory, symbols.structs, symbols.struct_stride, symbols.struct_type_name, |row| {
-        let type_name = Name::read(memory, row.word(symbols.struct_type_name))?;
+        let type_address = row.word(symbols.struct_type_name);
+        if type_name.address != type_address {
+            type_name = Name::read(memory, type_address)?;
+        }
         let field_name = Name::read(memory, row.word(symbols.struct_field_name))?;
         let find = || {
             if row.int(symbols.struct_is_static) != 0 {
