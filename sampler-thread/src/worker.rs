@@ -223,7 +223,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 false => self.pace.period(now),
             };
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
-            let end = match inbox.wait(left.map_or(period, |left| left.min(period))) {
+            let end = match self.sleep(inbox, left.map_or(period, |left| left.min(period))) {
                 Woken::End(reason) => Some(reason),
                 Woken::Late | Woken::Asked => None,
             };
@@ -299,9 +299,26 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
     }
 
+    /// Sleeps until the next drain, in `period` at the latest; looks for sweeps meanwhile.
+    fn sleep(&mut self, inbox: &Inbox, period: Duration) -> Woken {
+        let end = Instant::now() + period;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let woken = inbox.wait(left.min(self.pace.until_look()));
+            let now = Instant::now();
+            let ahead = self.unloading.ahead(&self.vm.memory);
+            if woken != Woken::Late || now >= end || self.next_sweep.has_come(ahead) {
+                return woken;
+            }
+            self.pace.set_until_sweep(self.next_sweep.next_look(now, ahead));
+        }
+    }
+
     /// Makes samples of everything in the queues, and adapts the pace.
     fn drain(&mut self) {
         self.access = self.vm.memory.choose_access();
+        // First, so that the next look finds a sweep that begins from here on.
+        let ahead = self.unloading.ahead(&self.vm.memory);
         let has_unloaded = self.walker.begin_drain(&self.vm);
         self.process.drain_begins();
         // Only a budget needs the CPU time of drains; reading a thread's clock is a system call.
@@ -328,8 +345,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.watch(start);
         }
         self.pace.after_drain(requests, bytes, self.intake.take_fullest());
-        let sweeps = self.unloading.ahead(&self.vm.memory);
-        self.pace.set_until_sweep(self.next_sweep.longest(start, sweeps));
+        self.pace.set_until_sweep(self.next_sweep.next_look(start, ahead));
         let is_new = self.pace.is_new(start);
         self.unloading.wait().set_new(is_new);
         self.unloading.wait().set_calm(self.pace.is_calm(start) && !is_new);

@@ -1,11 +1,12 @@
-//! Tells how long samples may wait where a sweep of the VM's code is near (JDK 17 to 19).
+//! Tells when to look whether a sweep of the VM's code has begun (JDK 17 to 19), which samples may not wait for.
 //!
 //! Problem: sweeps come in bursts. The first turns much code into zombies, which counts as changed code, so the next ones
 //! begin some 20 ms apart, and the second of them takes the proof from stacks that were sampled before the first
 //! (`validity::code_freeing`).
-//! Approach: the VM begins a sweep when a number of bytes of code has changed, which it counts. Samples wait at most for the
-//! time in which the rest can change, or for a small part of the time in which nothing has changed, and for a short time while
-//! a burst lasts.
+//! Approach: samples that wait are walked when a sweep has begun, and when it has ended: from then on later samples have their
+//! proof. To look for that takes a few loads. The VM begins a sweep when a number of bytes of code has changed, which it counts. So
+//! the next look comes after the time in which the rest can change, or a small part of the time in which nothing has changed,
+//! and after a short time while a burst lasts.
 //! Invariant: where the VM has no sweeper this limits nothing. JDK 11 is left out: its sweeps are rare and come in no bursts.
 //!
 //! Sources: `SweeperThreshold` (`-XX:+PrintFlagsFinal`, 17.0.9) and the VM's variables, read every 5 ms while H2 (the program of
@@ -19,11 +20,11 @@ use crate::validity::code_freeing::Ahead;
 
 /// Code that changes in a second at most, in bytes: twice what was seen.
 const CHANGED_IN_A_SECOND: u64 = 4_000_000;
-/// Part of the time without a change for which samples may wait, however near the next sweep is.
+/// Part of the time without a change after which to look, however near the next sweep is.
 const OF_QUIET_TIME: u32 = 40;
 /// Time after the begin of a sweep in which others may follow at once.
 const BURST: Duration = Duration::from_millis(200);
-/// Time between two drains in a burst: shorter than between two of its sweeps.
+/// Time between two looks in a burst: shorter than between two of its sweeps.
 const IN_BURST: Duration = Duration::from_millis(5);
 
 /// The sweeps that were seen.
@@ -36,11 +37,16 @@ pub(crate) struct NextSweep {
 }
 
 impl NextSweep {
-    /// Returns how long samples may wait; `None` without a limit.
-    pub(crate) fn longest(&mut self, now: Instant, ahead: Option<Ahead>) -> Option<Duration> {
-        let Ahead { begun, bytes_left } = ahead?;
-        let before = self.ahead.replace(Ahead { begun, bytes_left });
-        if before.is_some_and(|before| before.begun != begun) {
+    /// Returns whether a sweep has begun or ended since the last call of [`next_look`](Self::next_look).
+    pub(crate) fn has_come(&self, ahead: Option<Ahead>) -> bool {
+        ahead.map(|ahead| ahead.sweeps) != self.ahead.map(|ahead| ahead.sweeps)
+    }
+
+    /// Returns the time until the next look, by what was read before the queues were emptied; `None` if there are no sweeps.
+    pub(crate) fn next_look(&mut self, now: Instant, ahead: Option<Ahead>) -> Option<Duration> {
+        let Ahead { sweeps, bytes_left } = ahead?;
+        let before = self.ahead.replace(Ahead { sweeps, bytes_left });
+        if before.is_some_and(|before| before.sweeps.begun != sweeps.begun) {
             self.burst_until = Some(now + BURST);
         }
         if before != self.ahead {
@@ -59,28 +65,48 @@ impl NextSweep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::validity::code_freeing::Sweeps;
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
+    fn ahead(begun: u64, ended: u64, bytes_left: Option<u64>) -> Option<Ahead> {
+        Some(Ahead { sweeps: Sweeps { begun, ended }, bytes_left })
+    }
+
     #[test]
-    fn samples_wait_less_before_a_sweep_and_in_a_burst() {
+    fn looks_are_frequent_before_a_sweep_and_in_a_burst() {
         let mut next = NextSweep::default();
         let start = Instant::now();
-        let mut longest = |at_ms, begun, bytes_left| {
-            next.longest(start + ms(at_ms), Some(Ahead { begun, bytes_left })).map(|time| time.as_millis())
+        let mut look = |at_ms, begun, bytes_left| {
+            let ahead = ahead(begun, begun, bytes_left);
+            next.next_look(start + ms(at_ms), ahead).map(|time| time.as_millis())
         };
-        assert_eq!(longest(0, 0, Some(1_200_000)), Some(300));
-        assert_eq!(longest(200, 0, Some(1_000_000)), Some(250));
-        assert_eq!(longest(201, 0, Some(80_000)), Some(20));
-        assert_eq!(longest(601, 0, Some(80_000)), Some(20));
-        assert_eq!(longest(8_201, 0, Some(80_000)), Some(200), "nothing has changed for eight seconds");
-        assert_eq!(longest(8_301, 0, Some(0)), Some(5));
-        assert_eq!(longest(9_000, 1, Some(1_200_000)), Some(5), "a sweep has begun");
-        assert_eq!(longest(9_199, 1, Some(1_200_000)), Some(5));
-        assert_eq!(longest(9_200, 1, Some(1_200_000)), Some(300));
-        assert_eq!(longest(9_201, 1, None), Some(25));
-        assert_eq!(next.longest(start, None), None, "without a sweeper");
+        assert_eq!(look(0, 0, Some(1_200_000)), Some(300));
+        assert_eq!(look(200, 0, Some(1_000_000)), Some(250));
+        assert_eq!(look(201, 0, Some(80_000)), Some(20));
+        assert_eq!(look(601, 0, Some(80_000)), Some(20));
+        assert_eq!(look(8_201, 0, Some(80_000)), Some(200), "nothing has changed for eight seconds");
+        assert_eq!(look(8_301, 0, Some(0)), Some(5));
+        assert_eq!(look(9_000, 1, Some(1_200_000)), Some(5), "a sweep has begun");
+        assert_eq!(look(9_199, 1, Some(1_200_000)), Some(5));
+        assert_eq!(look(9_200, 1, Some(1_200_000)), Some(300));
+        assert_eq!(look(9_201, 1, None), Some(25));
+        assert_eq!(next.next_look(start, None), None, "without a sweeper");
+    }
+
+    #[test]
+    fn a_sweep_comes_when_it_begins_and_when_it_ends() {
+        let mut next = NextSweep::default();
+        assert!(!next.has_come(None), "without a sweeper");
+        assert!(next.has_come(ahead(3, 3, None)), "the first reading");
+        next.next_look(Instant::now(), ahead(3, 3, None));
+        assert!(!next.has_come(ahead(3, 3, Some(7))));
+        for (begun, ended) in [(4, 3), (4, 4)] {
+            assert!(next.has_come(ahead(begun, ended, None)));
+            next.next_look(Instant::now(), ahead(begun, ended, None));
+            assert!(!next.has_come(ahead(begun, ended, None)));
+        }
     }
 }

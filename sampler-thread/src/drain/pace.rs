@@ -5,7 +5,8 @@
 //! faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
 //! Approach: three longest periods, by what waiting has cost lately.
 //! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
-//!   Less where a thread of the VM is about to free code (`drain::next_sweep`), and while most code is new.
+//!   Less while most code is new, and where a thread of the VM begins to free code (`drain::next_sweep`): the sampler looks for
+//!   that in between, which costs much less than a drain.
 //! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late, or a walk ended at code
 //!   that may have been freed; always, if the VM cannot tell.
 //! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not walked.
@@ -121,7 +122,7 @@ impl Pace {
         self.may_wait = may_wait;
     }
 
-    /// Notes how long samples may wait until a sweep comes; `None` without a limit.
+    /// Notes when to look whether a sweep has begun; `None` if there are none.
     pub fn set_until_sweep(&mut self, longest: Option<Duration>) {
         self.until_sweep = longest.unwrap_or(LONGEST);
     }
@@ -138,9 +139,14 @@ impl Pace {
         match () {
             () if self.tuning.is_exact() => self.period,
             () if is_before(self.shortened_until) => self.period.min(SHORTENED),
-            () if is_before(self.watchful_until) => self.period.min(WATCHFUL).min(self.until_sweep),
-            () => self.period.min(self.until_sweep),
+            () if is_before(self.watchful_until) => self.period.min(WATCHFUL),
+            () => self.period,
         }
+    }
+
+    /// Returns the time to sleep until a look whether a sweep has begun, if the next drain is later.
+    pub fn until_look(&self) -> Duration {
+        if self.tuning.is_exact() { LONGEST.max(self.period) } else { self.until_sweep }
     }
 
     /// Returns whether waiting has cost nothing lately, so that samples may wait for longer than [`WATCHFUL`].
@@ -253,15 +259,18 @@ mod tests {
     }
 
     #[test]
-    fn samples_wait_less_where_a_sweep_is_near() {
+    fn the_sampler_looks_for_sweeps_between_drains() {
         let mut pace = calm(Duration::from_millis(640));
-        assert_eq!(after(&mut pace, 20, 1, 0), LONGEST);
+        assert_eq!(pace.until_look(), LONGEST, "without a sweeper");
         pace.set_until_sweep(Some(SHORTENED));
-        assert_eq!(pace.period(Instant::now()), SHORTENED);
-        pace.watch(Instant::now());
-        assert_eq!(pace.period(Instant::now()), SHORTENED);
+        assert_eq!(pace.until_look(), SHORTENED);
+        assert_eq!(after(&mut pace, 20, 1, 0), LONGEST);
         pace.set_until_sweep(None);
-        assert_eq!(pace.period(Instant::now() + CALM), LONGEST);
+        assert_eq!(pace.until_look(), LONGEST);
+        let period = Some(Duration::from_secs(1));
+        let mut fixed = Pace::new(PaceTuning { period, ..PaceTuning::default() });
+        fixed.set_until_sweep(Some(SHORTENED));
+        assert_eq!(Some(fixed.until_look()), period);
     }
 
     #[test]

@@ -99,11 +99,12 @@ impl CodeFreeing {
         if !(17..FIRST_WITHOUT_SWEEPER).contains(&self.jdk_major) {
             return None;
         }
-        let begun = memory.read_u64(self.sweep_counts()?.0).ok()?;
+        let (begun, ended) = self.sweep_counts()?;
+        let (begun, ended) = (memory.read_u64(begun).ok()?, memory.read_u64(ended).ok()?);
         let bytes_left = self.symbols.changes().and_then(|(changed, threshold)| {
             Some(memory.read_u64(threshold).ok()?.saturating_sub(memory.read_u64(changed).ok()?))
         });
-        Some(Ahead { begun, bytes_left })
+        Some(Ahead { sweeps: Sweeps { begun, ended }, bytes_left })
     }
 
     /// Returns where the VM counts sweeps that have begun, and those that have ended.
@@ -141,8 +142,8 @@ pub(crate) struct Sweeps {
 /// How near the next sweep is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ahead {
-    /// Sweeps that have begun.
-    pub begun: u64,
+    /// Sweeps so far.
+    pub sweeps: Sweeps,
     /// Bytes of code that are still to change before the next one; `None` if that is not known.
     pub bytes_left: Option<u64>,
 }

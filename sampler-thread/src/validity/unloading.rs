@@ -172,7 +172,7 @@ impl Unloading {
         sweeps
     }
 
-    /// Reads how near the next sweep is; `None` if that limits nothing.
+    /// Reads how near the next sweep is; `None` if samples may wait for it.
     pub(crate) fn ahead(&self, memory: &impl Memory) -> Option<Ahead> {
         self.freeing.ahead(memory)
     }
