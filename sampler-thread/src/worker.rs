@@ -310,7 +310,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if woken != Woken::Late || now >= end || self.next_sweep.has_come(ahead) {
                 return woken;
             }
-            self.pace.set_until_sweep(self.next_sweep.next_look(now, ahead));
+            self.pace.set_until_look(self.next_sweep.next_look(now, ahead));
         }
     }
 
@@ -345,7 +345,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.pace.watch(start);
         }
         self.pace.after_drain(requests, bytes, self.intake.take_fullest());
-        self.pace.set_until_sweep(self.next_sweep.next_look(start, ahead));
+        self.pace.set_until_look(self.next_sweep.next_look(start, ahead));
         let is_new = self.pace.is_new(start);
         self.unloading.wait().set_new(is_new);
         self.unloading.wait().set_calm(self.pace.is_calm(start) && !is_new);

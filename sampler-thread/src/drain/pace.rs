@@ -80,8 +80,8 @@ pub struct Pace {
     running: Duration,
     /// True if the VM can tell that nothing was freed since a sample.
     may_wait: bool,
-    /// Longest period because of a sweep that may come (`drain::next_sweep`).
-    until_sweep: Duration,
+    /// Time between two looks whether a sweep has begun (`drain::next_sweep`).
+    until_look: Duration,
     /// Consecutive drains without a request.
     empty_drains: u32,
     /// Longest period that the smallest queue allows.
@@ -103,7 +103,7 @@ impl Pace {
             period,
             running: Duration::ZERO,
             may_wait: false,
-            until_sweep: LONGEST,
+            until_look: LONGEST,
             empty_drains: 0,
             longest: WATCHFUL,
             shortened_until: None,
@@ -123,8 +123,8 @@ impl Pace {
     }
 
     /// Notes when to look whether a sweep has begun; `None` if there are none.
-    pub fn set_until_sweep(&mut self, longest: Option<Duration>) {
-        self.until_sweep = longest.unwrap_or(LONGEST);
+    pub fn set_until_look(&mut self, time: Option<Duration>) {
+        self.until_look = time.unwrap_or(LONGEST);
     }
 
     /// Notes in which time a busy thread fills the smallest queue.
@@ -146,7 +146,7 @@ impl Pace {
 
     /// Returns the time to sleep until a look whether a sweep has begun, if the next drain is later.
     pub fn until_look(&self) -> Duration {
-        if self.tuning.is_exact() { LONGEST.max(self.period) } else { self.until_sweep }
+        if self.tuning.is_exact() { LONGEST.max(self.period) } else { self.until_look }
     }
 
     /// Returns whether waiting has cost nothing lately, so that samples may wait for longer than [`WATCHFUL`].
@@ -262,14 +262,14 @@ mod tests {
     fn the_sampler_looks_for_sweeps_between_drains() {
         let mut pace = calm(Duration::from_millis(640));
         assert_eq!(pace.until_look(), LONGEST, "without a sweeper");
-        pace.set_until_sweep(Some(SHORTENED));
+        pace.set_until_look(Some(SHORTENED));
         assert_eq!(pace.until_look(), SHORTENED);
         assert_eq!(after(&mut pace, 20, 1, 0), LONGEST);
-        pace.set_until_sweep(None);
+        pace.set_until_look(None);
         assert_eq!(pace.until_look(), LONGEST);
         let period = Some(Duration::from_secs(1));
         let mut fixed = Pace::new(PaceTuning { period, ..PaceTuning::default() });
-        fixed.set_until_sweep(Some(SHORTENED));
+        fixed.set_until_look(Some(SHORTENED));
         assert_eq!(Some(fixed.until_look()), period);
     }
 
