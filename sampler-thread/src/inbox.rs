@@ -42,6 +42,8 @@ struct Progress {
     /// Number of the last flush that is done.
     flushed: u64,
     has_ended: bool,
+    /// The owner wants the thread's memory to be given back.
+    is_released: bool,
 }
 
 /// Why a wait for commands has ended.
@@ -96,6 +98,14 @@ impl Inbox {
     pub(crate) fn flushed(&self, number: u64) {
         self.0.progress.lock().flushed = number;
         self.0.progressed.notify_all();
+    }
+
+    /// Reports that the thread has ended, and waits until its owner releases it, at most for `period`.
+    pub(crate) fn end(self, period: Duration) {
+        let mut progress = self.0.progress.lock();
+        progress.has_ended = true;
+        self.0.progressed.notify_all();
+        self.0.progressed.wait_while_for(&mut progress, |progress| !progress.is_released, period);
     }
 }
 
@@ -153,6 +163,12 @@ impl Owner {
         let mut progress = shared.progress.lock();
         shared.progressed.wait_while_for(&mut progress, |progress| !progress.has_ended, patience);
         progress.has_ended
+    }
+
+    /// Lets a thread that has ended give its memory back.
+    pub(crate) fn release(&self) {
+        self.0.shared.progress.lock().is_released = true;
+        self.0.shared.progressed.notify_all();
     }
 }
 
@@ -262,6 +278,26 @@ mod tests {
         let (owner, _thread) = start(move |_| held.recv());
         assert!(!owner.flush(Duration::from_millis(5)));
         drop(hold);
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_waits_for_its_release() {
+        for release_before in [true, false] {
+            let inbox = Inbox::default();
+            let sender = inbox.sender();
+            let thread = std::thread::spawn(move || inbox.end(LONG));
+            let owner = sender.owner(thread.thread());
+            if release_before {
+                owner.release();
+            }
+            assert!(owner.stop("test", LONG));
+            assert!(release_before || !thread.is_finished());
+            owner.release();
+            thread.join().expect("no panic");
+        }
+        let inbox = Inbox::default();
+        let _owner = inbox.sender().owner(&std::thread::current());
+        inbox.end(Duration::from_millis(5));
     }
 
     #[test]

@@ -52,6 +52,10 @@ use crate::worker::Worker;
 /// Name of the thread, as `ps -T` and `/proc` show it.
 pub const THREAD_NAME: &str = "tickwalk-sampler";
 
+/// Time for which the thread keeps its memory after its end, unless its owner wants it back: a process that ends with the
+/// VM is faster at unmapping it. One that goes on without a VM gets it back then.
+const END_OF_PROCESS: Duration = Duration::from_secs(1);
+
 /// Why the sampler thread ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -130,7 +134,7 @@ impl Sampler {
             second.close();
             if matches!(end, End::Asked(_)) {
                 // All is sent. Whoever waits for the thread itself also waits for the rest.
-                drop(inbox);
+                inbox.end(END_OF_PROCESS);
                 drop(worker);
                 second.join();
                 return;
@@ -173,7 +177,7 @@ impl Sampler {
     /// Drains everything, sends the last messages and waits at most `patience` for that; the caller must have stopped all
     /// producers before.
     pub fn stop(self, reason: &'static str, patience: Duration) -> Stopped {
-        Stopped { has_sent: self.owner.stop(reason, patience), thread: self.thread }
+        Stopped { has_sent: self.owner.stop(reason, patience), owner: self.owner, thread: self.thread }
     }
 }
 
@@ -182,6 +186,7 @@ impl Sampler {
 #[must_use]
 pub struct Stopped {
     has_sent: bool,
+    owner: Owner,
     thread: JoinHandle<()>,
 }
 
@@ -195,6 +200,7 @@ impl Stopped {
     ///
     /// Returns the thread at once if it still sends.
     pub fn join(self) -> Option<JoinHandle<()>> {
+        self.owner.release();
         if !self.has_sent {
             return Some(self.thread);
         }
