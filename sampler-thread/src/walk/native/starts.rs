@@ -2,11 +2,11 @@
 //!
 //! Problem: libjvm has 45,000 functions. Sorting them takes longer than reading them, new pages for them longer than both, and
 //! a short program names a hundred.
-//! Approach: 8 bytes are kept of each, in groups by the high bits of the address. They are taken in the order of the table of
-//! symbols and counted, then each is exchanged with the one at a free place of its group, so that no second memory is needed.
-//! A search compares the few starts of one group.
-//! Invariant: within a group starts have no order.
+//! Approach: 8 bytes are kept of each, in groups by the high bits of the address. The table of symbols is visited twice: once
+//! to count the starts of each group, once to put them there. A search compares the few starts of one group.
+//! Invariant: starts of one group keep their order in the symbol table.
 
+use std::io;
 use std::ops::Range;
 
 /// Smallest group, as a power of two of bytes: some 14 functions of libjvm.
@@ -33,37 +33,40 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    /// Groups the starts; `None` if there are none. Most of them lie in `code`.
+    /// Groups the starts that `visit` shows, the same ones at each call; `None` if there are none. Most of them lie in `code`,
+    /// and there are at most `most`.
     ///
     /// There are at most as many groups as starts, so that a library with large gaps needs no large table.
-    pub(super) fn new(code: Range<u32>, mut starts: Vec<Start>) -> Option<Self> {
+    pub(super) fn new(
+        code: Range<u32>,
+        most: usize,
+        mut visit: impl FnMut(&mut dyn FnMut(Start)) -> io::Result<()>,
+    ) -> Option<Self> {
         let mut shift = LEAST_SHIFT;
         let end = code.end.max(code.start);
-        while ((end >> shift) - (code.start >> shift)) as usize >= starts.len().max(1) {
+        while ((end >> shift) - (code.start >> shift)) as usize >= most.max(1) {
             shift += 1;
         }
         let lowest = code.start >> shift;
         let last = ((end >> shift) - lowest) as usize;
         let group = |address: u32| ((address >> shift).saturating_sub(lowest) as usize).min(last);
         let mut groups = vec![0_u32; last + 2];
-        for start in &starts {
-            groups[group(start.address) + 1] += 1;
-        }
+        visit(&mut |start| groups[group(start.address) + 1] += 1).ok()?;
         for at in 1..groups.len() {
             groups[at] += groups[at - 1];
         }
-        groups.last().filter(|&&count| count > 0)?;
-        let mut free = groups.clone();
-        for number in 0..=last {
-            while free[number] < groups[number + 1] {
-                let here = free[number] as usize;
-                let own = group(starts[here].address);
-                if own != number {
-                    starts.swap(here, free[own] as usize);
-                }
-                free[own] += 1;
+        let count = groups.last().copied().filter(|&count| count > 0)?;
+        let mut next = groups.clone();
+        let mut starts = vec![Start::default(); count as usize];
+        visit(&mut |start| {
+            let place = &mut next[group(start.address)];
+            // A file that has changed meanwhile may show more.
+            if let Some(free) = starts.get_mut(*place as usize) {
+                *free = start;
+                *place += 1;
             }
-        }
+        })
+        .ok()?;
         Some(Self { starts: starts.into(), groups: groups.into(), lowest, shift })
     }
 
@@ -93,7 +96,7 @@ impl Starts {
         })
     }
 
-    /// Returns the functions that start at `address`.
+    /// Returns the functions that start at `address`, in the order of their table.
     pub(super) fn all_at(&self, address: u32) -> impl Iterator<Item = Start> {
         self.group(self.number(address.into())).iter().filter(move |start| start.address == address).copied()
     }
@@ -110,12 +113,19 @@ impl Starts {
 mod tests {
     use super::*;
 
+    fn starts(all: &[Start], code: Range<u32>) -> Option<Starts> {
+        Starts::new(code, all.len(), |show| {
+            all.iter().for_each(|&start| show(start));
+            Ok(())
+        })
+    }
+
     /// Compares searches with those of a sorted list.
     #[track_caller]
     fn check_within(addresses: &[u32], code: Range<u32>) {
         let all: Vec<Start> =
             addresses.iter().zip(0..).map(|(&address, symbol)| Start { address, symbol }).collect();
-        let starts = Starts::new(code, all.clone()).expect("not empty");
+        let starts = starts(&all, code).expect("not empty");
         assert!(starts.bytes() <= 16 * all.len() + 64);
         let mut sorted = all.clone();
         sorted.sort_by_key(|start| (start.address, start.symbol));
@@ -126,9 +136,7 @@ mod tests {
             assert_eq!(starts.last(address), last, "last at {address:#x}");
             let Some(begin) = last else { continue };
             let same = sorted.iter().filter(|start| start.address == begin).copied();
-            let mut found: Vec<Start> = starts.all_at(begin).collect();
-            found.sort_by_key(|start| start.symbol);
-            assert!(found.into_iter().eq(same), "functions at {begin:#x}");
+            assert!(starts.all_at(begin).eq(same), "functions at {begin:#x}");
             let next = sorted.iter().map(|start| start.address).find(|&at| at > begin);
             assert_eq!(starts.next(begin), next, "next after {begin:#x}");
         }
@@ -165,7 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn a_library_without_functions_has_no_starts() {
-        assert!(Starts::new(0..100, Vec::new()).is_none());
+    fn a_table_that_changes_or_is_empty_or_unreadable_is_none() {
+        assert!(starts(&[], 0..100).is_none());
+        assert!(Starts::new(0..100, 1, |_| Err(io::ErrorKind::UnexpectedEof.into())).is_none());
+        let mut calls = 0;
+        let grown = Starts::new(0..100, 1, |show| {
+            calls += 1;
+            (0..calls).for_each(|symbol| show(Start { address: 50, symbol }));
+            Ok(())
+        });
+        assert_eq!(grown.expect("the first start").all_at(50).count(), 1);
     }
 }

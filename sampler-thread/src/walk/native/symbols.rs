@@ -197,13 +197,9 @@ impl SymbolFile {
 /// Entries of a symbol table that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Most functions for which room is reserved at once.
-const ROOM: usize = 1 << 17;
-
 /// Returns where the symbol table of this kind and its names are, and the functions in it; `None` if there are none.
 ///
-/// The table is read in chunks, and only what is kept gets memory: libjvm's has 1.7 MB. Room for all symbols is reserved, up to
-/// [`ROOM`]; what no function needs is given back untouched.
+/// The table is read in chunks, and only what is kept gets memory: libjvm's has 1.7 MB.
 fn functions<'d, R: ReadRef<'d>>(
     sections: &SectionTable<'d, Header, R>,
     endian: NativeEndian,
@@ -214,20 +210,19 @@ fn functions<'d, R: ReadRef<'d>>(
     let names = sections.section(section.link(endian)).ok()?.sh_offset(endian);
     let (begin, bytes) = (section.sh_offset(endian), section.sh_size(endian));
     let most = usize::try_from(bytes).unwrap_or(usize::MAX) / ENTRY;
-    let mut starts = Vec::with_capacity(most.min(ROOM));
-    let mut number = 0;
-    each_symbol(begin, bytes, read, |symbol| {
-        let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-        if is_code
-            && !symbol.is_undefined(endian)
-            && let Ok(address) = u32::try_from(symbol.st_value(endian))
-        {
-            starts.push(Start { address, symbol: number });
-        }
-        number = number.saturating_add(1);
-    })
-    .ok()?;
-    let starts = Starts::new(code(sections, endian), starts)?;
+    let starts = Starts::new(code(sections, endian), most, |show| {
+        let mut number = 0;
+        each_symbol(begin, bytes, read, |symbol| {
+            let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+            if is_code
+                && !symbol.is_undefined(endian)
+                && let Ok(address) = u32::try_from(symbol.st_value(endian))
+            {
+                show(Start { address, symbol: number });
+            }
+            number = number.saturating_add(1);
+        })
+    })?;
     Some((Table { symbols: begin, names }, starts))
 }
 
