@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use queue::{PlanError, ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::period::aim::Aim;
-use stackwalk::{FrozenOffsets, LiveMemory, MountedOffsets, ThreadOffsets};
+use stackwalk::{FrozenOffsets, LiveMemory, ThreadOffsets};
 
 use crate::arena::{self, Shared};
 use crate::options::{ClockOption, Options};
@@ -25,37 +25,34 @@ use crate::timer;
 
 /// What a thread of its own prepares, with the share of timers: a huge page takes 0.2 ms and more to clear, and the offset is
 /// found on a thread that the C library made.
+#[derive(Debug)]
 pub struct Room {
     region: io::Result<&'static mut [MaybeUninit<u8>]>,
     /// Those that the region has room for.
     classes: [SlabClass; 5],
     block: Option<BlockOffset>,
-    /// Where the VM stores the mounted virtual thread, if the thread was to search for it.
-    pub mounted: Option<MountedOffsets>,
 }
 
-/// Room that is being prepared.
-pub struct PreparedRoom(JoinHandle<Room>);
+/// Room that is being prepared, after something else.
+#[derive(Debug)]
+pub struct PreparedRoom<T>(JoinHandle<(Room, T)>);
 
-impl PreparedRoom {
-    /// Begins to prepare what [`publish`] needs for these options, and to search with `find_mounted`.
+impl<T: Send + 'static> PreparedRoom<T> {
+    /// Begins to do what is to be done `first`, and to prepare what [`publish`] needs for these options.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn begin(
-        options: &Options,
-        find_mounted: impl FnOnce() -> Option<MountedOffsets> + Send + 'static,
-    ) -> io::Result<Self> {
+    pub fn begin(options: &Options, first: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
         let (queues, max_stack, slabs) = (options.debug.queues, options.max_stack, options.debug.slabs());
         let prepare = move || {
+            let done = first();
             // Reading these files of the kernel takes 0.1 ms each.
             timer::adapt_share();
             let processors = std::thread::available_parallelism().map_or(2, usize::from);
             let classes = slab_classes(processors, max_stack, slabs);
             let bytes =
                 FLAG_BYTES + RingMemory::near_bytes(queues.start) + SnapshotPool::bytes_needed(&classes);
-            let (block, mounted) = (own_stack::find(), find_mounted());
-            Room { block, region: arena::map_forever_hot(bytes), classes, mounted }
+            (Room { block: own_stack::find(), region: arena::map_forever_hot(bytes), classes }, done)
         };
         std::thread::Builder::new().name("tickwalk-start".to_owned()).spawn(prepare).map(Self)
     }
@@ -64,7 +61,7 @@ impl PreparedRoom {
     ///
     /// # Errors
     /// The thread has failed.
-    pub fn finish(self) -> io::Result<Room> {
+    pub fn finish(self) -> io::Result<(Room, T)> {
         self.0.join().map_err(|_| io::Error::other("its thread panicked"))
     }
 }
@@ -90,8 +87,8 @@ pub fn publish(
     let address =
         prepared.as_ref().and_then(|room| room.region.as_ref().ok()).map(|region| region.as_ptr() as usize);
     arena::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)), address);
-    let begin = || PreparedRoom::begin(options, || None).and_then(PreparedRoom::finish);
-    let Room { region, block, classes, .. } = prepared.map_or_else(begin, Ok).map_err(StartError::Memory)?;
+    let begin = || PreparedRoom::begin(options, || ()).and_then(PreparedRoom::finish).map(|(room, ())| room);
+    let Room { region, block, classes } = prepared.map_or_else(begin, Ok).map_err(StartError::Memory)?;
     let region = region.map_err(StartError::Memory)?;
     let start = options.debug.queues.start;
     let (flags, region) = region.split_at_mut(FLAG_BYTES);

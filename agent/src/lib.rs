@@ -53,6 +53,7 @@ pub mod tick;
 mod time_source;
 #[allow(unsafe_code, reason = "raw timer system calls")]
 pub mod timer;
+mod vm_tables;
 
 use std::ffi::{CStr, c_char, c_void};
 

@@ -30,12 +30,9 @@ use sampler_thread::validity::unloading::{Detector, Unloading};
 use sampler_thread::validity::variables::HiddenSymbols;
 use sampler_thread::walk::vm::Vm as ReadVm;
 use sampler_thread::{End, Sampler, Stopped};
-use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
+use stackwalk::{FrozenOffsets, HotSpot, LayoutError, LiveMemory};
 
 use crate::arena::Shared;
-use crate::handler_memory::PreparedRoom;
-use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
-use crate::jvmti::flags;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::trace_thread::{Asker, TraceThread};
@@ -48,9 +45,10 @@ use crate::signal::compilation::Compilers;
 use crate::signal::{io_signal, ucontext};
 use crate::start_error::StartError;
 use crate::threads::{JavaThreads, Registry, SampledProcess, ThreadFiles};
+use crate::vm_tables::{Preparation, VmTables};
 use crate::{
     destinations, handler_memory, kernel_threads, log, perf_event, scheduling, session_facts, signal,
-    thread_layout, time_source,
+    thread_layout, time_source, vm_tables,
 };
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
@@ -66,8 +64,7 @@ pub struct PreparedSession {
     vm: Vm,
     /// The JVMTI environment.
     pub jvmti: Jvmti,
-    hotspot: HotSpot,
-    mounted: Option<MountedOffsets>,
+    preparation: Preparation,
     /// File of the VM's library, and the address of its first byte.
     library: (PathBuf, u64),
     /// The addresses of the VM's library.
@@ -75,8 +72,6 @@ pub struct PreparedSession {
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
-    /// Memory of the handlers and `mounted`, if they are being prepared.
-    room: Option<PreparedRoom>,
     /// True once the VM reports garbage collection pauses to this session.
     pub has_pause_events: bool,
     /// The timers' signal.
@@ -86,8 +81,7 @@ pub struct PreparedSession {
 }
 
 impl PreparedSession {
-    /// Reads the VM's tables, switches DebugNonSafepoints on and opens the destinations; `is_attached` if the program runs
-    /// already.
+    /// Begins to read the VM's tables, and opens the destinations; `is_attached` if the program runs already.
     ///
     /// # Errors
     /// [`StartError`]; an empty recording file may remain.
@@ -97,11 +91,15 @@ impl PreparedSession {
         let unsupported = |reason| StartError::unsupported(&jvmti, reason);
         let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
         let memory = vm_memory::of_library(&library);
-        let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
+        HotSpot::find_tables(|name| library.symbol(name), memory)
             .map_err(|error| unsupported(error.to_string()))?;
-        if options.mode == Mode::Jvmti && hotspot.jdk_major() > LAST_WITH_METHOD_ADDRESSES {
-            return Err(StartError::TracesOfLaterJdk(hotspot.jdk_major()));
-        }
+        let tables = if is_attached || options.strict {
+            let tables = VmTables::read(vm, memory).map_err(|error| unsupported(error.to_string()))?;
+            check_mode(options.mode, &tables.hotspot)?;
+            Some(tables)
+        } else {
+            None
+        };
         let choose = if is_attached { signal::choose } else { signal::choose_unblocked };
         let signal = choose(options.signal).map_err(StartError::Signal)?;
         if options.clock == ClockOption::Perf {
@@ -109,36 +107,34 @@ impl PreparedSession {
         }
         let collector = destinations::collector(&options)?;
         let destinations = destinations::open_file(&options)?;
-        if flags::switch_on(&hotspot, memory) {
-            tracing::info!("DebugNonSafepoints keeps the value of the command line");
-        }
-        let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
         let (library, image) = (library.origin(), library.image());
-        // Opens the library again: an opened one belongs to its thread.
-        let find_mounted = move || {
-            let library = vm.library().filter(|_| has_virtual_threads)?;
-            vm_memory::mounted_offsets(&library, memory)
+        let preparation = match tables {
+            Some(tables) if is_attached => Preparation::Read(Box::new(tables)),
+            tables => Preparation::begin(&options, vm, memory, tables).map_err(StartError::Thread)?,
         };
-        // While the VM starts. In a program that runs, a former profile may leave its memory to this one.
-        let room = if is_attached { None } else { PreparedRoom::begin(&options, find_mounted).ok() };
-        let mounted = if room.is_none() { find_mounted() } else { None };
         Ok(Self {
             options,
             vm,
             jvmti,
-            hotspot,
-            mounted,
+            preparation,
             library,
             image,
             memory,
             destinations,
             collector,
-            room,
             has_pause_events: false,
             signal,
             is_attached,
         })
     }
+}
+
+/// Checks that stack traces in the mode can be read in this VM.
+fn check_mode(mode: Mode, hotspot: &HotSpot) -> Result<(), StartError> {
+    if mode == Mode::Jvmti && hotspot.jdk_major() > LAST_WITH_METHOD_ADDRESSES {
+        return Err(StartError::TracesOfLaterJdk(hotspot.jdk_major()));
+    }
+    Ok(())
 }
 
 /// Does for an agent that waits for a start what can only be done now: code that is compiled from now on gets positions,
@@ -151,9 +147,7 @@ pub fn prepare_waiting(options: &Options, vm: Vm, is_attached: bool) -> Result<(
     let unsupported = |reason| StartError::unsupported(&jvmti, reason);
     let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
     let memory = vm_memory::of_library(&library);
-    let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
-        .map_err(|error| unsupported(error.to_string()))?;
-    flags::switch_on(&hotspot, memory);
+    vm_tables::layouts(Some(&library), memory).map_err(|error| unsupported(error.to_string()))?;
     if !is_attached {
         signal::choose_unblocked(options.signal).map_err(StartError::Signal)?;
     }
@@ -190,23 +184,23 @@ impl Session {
             options,
             vm,
             jvmti,
-            mut hotspot,
-            mounted,
+            preparation,
             library,
             image,
             memory,
             mut destinations,
             collector,
-            room,
             has_pause_events,
             signal,
             is_attached,
         } = prepared;
-        vm_memory::start(&mut hotspot, memory)
-            .map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
+        let unsupported = |error: LayoutError| StartError::unsupported(&jvmti, error.to_string());
+        let (room, tables) = preparation.finish().map_err(StartError::Memory)?;
+        let VmTables { mut hotspot, mounted } = tables.map_err(unsupported)?;
+        check_mode(options.mode, &hotspot)?;
+        vm_memory::start(&mut hotspot, memory).map_err(unsupported)?;
         let mut offsets = hotspot.thread_offsets();
-        let room = room.map(PreparedRoom::finish).transpose().map_err(StartError::Memory)?;
-        offsets.mounted = mounted.or(room.as_ref().and_then(|room| room.mounted));
+        offsets.mounted = mounted;
         let own_address = thread.and_then(|thread| jni.java_thread(thread));
         if let Some(address) = own_address {
             let sp = std::ptr::from_ref(&address) as u64;

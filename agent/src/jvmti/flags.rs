@@ -8,15 +8,15 @@
 
 use stackwalk::{HotSpot, Memory};
 
-/// Switches the flag on if it has its default value; returns whether the user had chosen a value, which is kept.
-pub fn switch_on(hotspot: &HotSpot, memory: &impl Memory) -> bool {
-    let Some(flag) = hotspot.flag(memory, "DebugNonSafepoints") else { return false };
+/// Switches the flag on, unless the user has chosen a value.
+pub fn switch_on(hotspot: &HotSpot, memory: &impl Memory) {
+    let Some(flag) = hotspot.flag(memory, "DebugNonSafepoints") else { return };
     if !flag.is_default() {
-        return true;
+        tracing::info!("DebugNonSafepoints keeps the value of the command line");
+        return;
     }
     let value = flag.value_address as *mut u8;
     // SAFETY: the VM's own table names this address as the flag's bool, which is writable data of libjvm; a compiler thread
     // that reads the byte meanwhile finds either value.
     unsafe { value.write_volatile(1) };
-    false
 }

@@ -28,7 +28,7 @@ use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, flags, guard, symbols, vm_memory};
 use crate::signal::own_stack;
 use crate::start_error::StartError;
-use crate::{log, thread_layout};
+use crate::{log, thread_layout, vm_tables};
 
 /// Bit of `can_generate_native_method_bind_events` in the first word of capabilities (`jvmti.h`).
 const NATIVE_METHOD_BIND_EVENTS: u32 = 1 << 30;
@@ -62,9 +62,8 @@ pub fn open(vm: Vm, is_attached: bool) -> Result<(), StartError> {
     let unsupported = |reason| StartError::unsupported(&jvmti, reason);
     let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
     let memory = vm_memory::of_library(&library);
-    let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
-        .map_err(|error| unsupported(error.to_string()))?;
-    keep_positions(&hotspot, memory);
+    let hotspot =
+        vm_tables::layouts(Some(&library), memory).map_err(|error| unsupported(error.to_string()))?;
     make_symbols_global();
     let capabilities =
         jvmtiCapabilities { _bindgen_bitfield_1_: NATIVE_METHOD_BIND_EVENTS, ..jvmtiCapabilities::default() };
@@ -79,12 +78,6 @@ pub fn open(vm: Vm, is_attached: bool) -> Result<(), StartError> {
         return start(vm.jni()?, thread);
     }
     Ok(jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_INIT)?)
-}
-
-fn keep_positions(hotspot: &HotSpot, memory: &LiveMemory) {
-    if flags::switch_on(hotspot, memory) {
-        tracing::info!("DebugNonSafepoints keeps the value of the command line");
-    }
 }
 
 fn event_callbacks() -> jvmtiEventCallbacks {
@@ -125,7 +118,7 @@ pub fn open_preloaded(vm: Vm, jni: Jni) -> Result<(), String> {
     if vm_memory::start(&mut hotspot, memory).is_err() {
         return Ok(());
     }
-    keep_positions(&hotspot, memory);
+    flags::switch_on(&hotspot, memory);
     publish(hotspot, memory, thread, jni.address())?;
     *PRELOADED_IN.lock() = Some(vm);
     queue_drain::set_on_first_queue(follow_thread_ends);

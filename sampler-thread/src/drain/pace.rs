@@ -31,6 +31,10 @@ pub const WATCHFUL: Duration = Duration::from_millis(25);
 /// Shortest time between two drains.
 pub const SHORTEST: Duration = Duration::from_millis(2);
 
+/// Time between the first two drains. It grows from there, so that a program that ends within some tens of milliseconds waits
+/// for few samples.
+const FIRST: Duration = Duration::from_millis(5);
+
 /// Consecutive drains without a request after which a program counts as idle, about a second.
 const IDLE_DRAINS: u32 = 40;
 
@@ -95,9 +99,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins watchful, or with the fixed period.
+    /// Begins with short periods, or with the fixed one.
     pub fn new(tuning: PaceTuning) -> Self {
-        let period = tuning.period.unwrap_or(WATCHFUL);
+        let period = tuning.period.unwrap_or(FIRST);
         Self {
             tuning,
             period,
@@ -216,6 +220,7 @@ mod tests {
 
     fn calm(queue: Duration) -> Pace {
         let mut pace = Pace::new(PaceTuning::default());
+        pace.period = WATCHFUL;
         pace.set_may_wait(true);
         pace.set_queue_time(queue);
         pace.new_until = Instant::now();
@@ -240,7 +245,8 @@ mod tests {
     #[test]
     fn full_queues_are_drained_more_often() {
         let mut pace = Pace::new(PaceTuning::default());
-        assert_eq!(pace.period(Instant::now()), WATCHFUL);
+        assert_eq!(pace.period(Instant::now()), FIRST);
+        assert_eq!(after(&mut pace, 1, 1, 0), FIRST * 3 / 2);
         assert_eq!(after(&mut pace, 10, 9, 80), SHORTEST);
         assert_eq!(after(&mut pace, 1, 5, 60), SHORTEST, "unchanged between the marks");
         assert_eq!(after(&mut pace, 20, 1, 0), WATCHFUL);

@@ -3,7 +3,8 @@
 //! Problem: hundreds of routines share one blob of the code cache, whose name (`StubRoutines (2)`, `vtable chunks`) says
 //! nothing about the one that ran.
 //! Approach: the VM reports each routine with its name when it generates it, and all of them to an agent that asks. The
-//! agent adds them here; the sampler thread looks the pc of a stub up.
+//! agent adds them here; the sampler thread looks the pc of a stub up. The list of all comes on a thread of the program,
+//! which only copies it; whoever looks up next puts it into the table.
 //! Invariant: a name is a copy made when the routine was reported; a later routine at the same address replaces it, and names
 //! no sample from before its report.
 //! Sources: JVMTI 1.2, DynamicCodeGenerated and GenerateEvents; JDK 25 `stubCodeGenerator.cpp` (`StubCodeMark`),
@@ -14,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::validity::stub_places::StubPlaces;
 
@@ -40,11 +41,22 @@ pub struct RoutineName {
     pub since: u64,
 }
 
+/// Routines of the list of all that are not in the table yet.
+#[derive(Debug, Default)]
+struct Listed {
+    /// Their addresses, and where each name ends.
+    places: Vec<(Range<u64>, usize)>,
+    /// All names, one after the other.
+    names: String,
+}
+
 /// All routines that were reported.
 #[derive(Debug)]
 pub struct Routines {
     /// The time stamps of samples.
     now: fn() -> u64,
+    /// Locked before the table.
+    listed: Mutex<Listed>,
     by_start: RwLock<BTreeMap<u64, Routine>>,
     stub_places: RwLock<StubPlaces>,
     /// Number of reports. It grows under the lock, after the report is in the table.
@@ -61,11 +73,18 @@ impl Default for Routines {
 impl Routines {
     /// An empty table; `now` gives time stamps like those of samples.
     pub fn new(now: fn() -> u64) -> Self {
-        Self { now, by_start: RwLock::default(), stub_places: RwLock::default(), revision: AtomicU64::new(0) }
+        Self {
+            now,
+            listed: Mutex::default(),
+            by_start: RwLock::default(),
+            stub_places: RwLock::default(),
+            revision: AtomicU64::new(0),
+        }
     }
 
     /// Adds a routine of `length` bytes at `start` that was generated just now: what it overlaps is gone.
     pub fn add(&self, start: u64, length: u64, name: &str) {
+        self.take_listed();
         let end = start.saturating_add(length);
         let mut routines = self.by_start.write();
         let before = routines.range(..start).next_back();
@@ -78,15 +97,37 @@ impl Routines {
 
     /// Adds a routine of the list of all, which has blobs around routines as well, after these.
     pub fn add_listed(&self, start: u64, length: u64, name: &str) {
+        let mut listed = self.listed.lock();
+        if listed.places.len() < MOST {
+            listed.names.push_str(name);
+            let end = listed.names.len();
+            listed.places.push((start..start.saturating_add(length), end));
+        }
+        // Release: whoever sees the number finds the routine.
+        self.revision.fetch_add(1, Ordering::Release);
+    }
+
+    /// Puts the list of all into the table.
+    fn take_listed(&self) {
+        let mut listed = self.listed.lock();
+        if listed.places.is_empty() {
+            return;
+        }
+        let Listed { places, names } = std::mem::take(&mut *listed);
         let mut routines = self.by_start.write();
-        if !routines.contains_key(&start) {
-            let routine = Routine { end: start.saturating_add(length), name: name.into(), since: 0 };
-            self.insert(&mut routines, start, routine);
+        let mut begin = 0;
+        for (place, name_end) in places {
+            let name = names.get(std::mem::replace(&mut begin, name_end)..name_end).unwrap_or_default();
+            if !routines.contains_key(&place.start) {
+                let routine = Routine { end: place.end, name: name.into(), since: 0 };
+                self.insert(&mut routines, place.start, routine);
+            }
         }
     }
 
     /// Returns where routines are or were that the VM frees at any time: ascending and apart.
     pub(crate) fn stub_places(&self) -> Arc<[Range<u64>]> {
+        self.take_listed();
         self.stub_places.read().all()
     }
 
@@ -103,6 +144,7 @@ impl Routines {
 
     /// Returns the name of the routine with the instruction at `pc`.
     pub fn name_at(&self, pc: u64) -> Option<RoutineName> {
+        self.take_listed();
         let routines = self.by_start.read();
         let (_, routine) = routines.range(..=pc).next_back()?;
         let Routine { end, name, since } = routine;
@@ -162,5 +204,8 @@ mod tests {
         let routines = Routines::default();
         (0..2 * MOST as u64).for_each(|start| routines.add(start, 1, "x"));
         assert_eq!(routines.by_start.read().len(), MOST);
+        let listed = Routines::default();
+        (0..2 * MOST as u64).for_each(|start| listed.add_listed(start, 1, "x"));
+        assert_eq!(listed.listed.lock().places.len(), MOST);
     }
 }

@@ -74,6 +74,17 @@ pub struct HotSpot {
 }
 
 impl HotSpot {
+    /// Checks that a library has the tables of a VM; `lookup` gives the address of a symbol that it exports.
+    ///
+    /// # Errors
+    /// [`LayoutError::MissingSymbol`], [`LayoutError::Unreadable`].
+    pub fn find_tables<M: Memory + ?Sized>(
+        lookup: impl FnMut(&str) -> Option<u64>,
+        memory: &M,
+    ) -> Result<(), LayoutError> {
+        VmSymbols::lookup(lookup, memory).map(drop)
+    }
+
     /// Reads the VM's tables; `lookup` gives the address of a symbol exported by libjvm.
     ///
     /// # Errors
