@@ -41,7 +41,6 @@ struct WalkedRequest<'p> {
     request: Request,
     view: Option<SnapshotView<'p>>,
     walk: Walk,
-    walk_time: Duration,
 }
 
 impl<P: Process, M: Memory> Worker<P, M> {
@@ -92,6 +91,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let process = Arc::clone(&self.process);
         let mut requests = requests.into_iter().peekable();
         let mut group = Vec::new();
+        // Each time is the end of one step and the begin of the next: reading the clock is a hundredth of a short walk.
+        let mut now = Instant::now();
         while requests.peek().is_some() {
             while group.len() < GROUP
                 && !self.walker.is_full()
@@ -100,13 +101,16 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 if let Some((_, next)) = requests.peek() {
                     prefetch(&*process, next);
                 }
-                group.push(self.walk(&*process, slot, request));
-                self.collect_if_due();
+                let walked = self.walk(&*process, slot, request);
+                let walked_at = Instant::now();
+                group.push((walked, walked_at - now));
+                now = self.collect_if_due(walked_at);
             }
-            for walked in group.drain(..) {
-                let (stack, thread) = self.name(&walked);
+            for (walked, walk_time) in group.drain(..) {
+                let (stack, thread) = self.name(&walked, now);
+                self.stats.walk_ns.record(nanos(walk_time + now.elapsed()));
                 self.count(&walked, stack, thread);
-                self.collect_if_due();
+                now = self.collect_if_due(Instant::now());
             }
             self.walker.begin_group();
         }
@@ -118,18 +122,18 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.collected = Instant::now();
     }
 
-    /// Collects, and rotates timers, if the last collection was [`COLLECT_PERIOD`] ago.
-    fn collect_if_due(&mut self) {
-        let now = Instant::now();
-        if now - self.collected >= COLLECT_PERIOD {
-            self.collect();
-            self.rotate_timers(now);
+    /// Collects, and rotates timers, if the last collection was [`COLLECT_PERIOD`] ago; returns the time after that.
+    fn collect_if_due(&mut self, now: Instant) -> Instant {
+        if now - self.collected < COLLECT_PERIOD {
+            return now;
         }
+        self.collect();
+        self.rotate_timers(now);
+        Instant::now()
     }
 
     /// Walks the stack of a request; its frames stay in the walker until the next group.
     fn walk<'p>(&mut self, process: &'p P, slot: u32, request: Request) -> WalkedRequest<'p> {
-        let start = Instant::now();
         self.accounts.open_slot(slot, process, &mut self.namer.names.dictionaries);
         self.stats.requests += 1;
         self.stats.copied_bytes += u64::from(request.snapshot_len);
@@ -148,13 +152,12 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.unbounded.push(UnboundedStack { slot, thread: account.facts.id, sp, thread_pointer });
         }
         let walk = self.walker.walk(&self.vm, slot, &snapshot, request.ticks);
-        WalkedRequest { slot, request, view, walk, walk_time: start.elapsed() }
+        WalkedRequest { slot, request, view, walk }
     }
 
     /// Names a walked stack; returns it with the id of its virtual thread, if it has one.
-    fn name(&mut self, walked: &WalkedRequest<'_>) -> (NamedStack, Option<u32>) {
-        let start = Instant::now();
-        let WalkedRequest { slot, request, view, walk, walk_time } = walked;
+    fn name(&mut self, walked: &WalkedRequest<'_>, now: Instant) -> (NamedStack, Option<u32>) {
+        let WalkedRequest { slot, request, view, walk } = walked;
         let snapshot = snapshot_of(view.as_ref(), request);
         let thread = self.accounts.get(*slot).map(|account| &account.facts);
         let stack = self.namer.name(&self.vm, &mut self.walker, walk, &snapshot, thread);
@@ -171,11 +174,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
             let sample = (*slot, request.ticks, age_ns);
             self.hooks.walked(&self.vm, &mut self.walker, walk, &snapshot, sample);
         }
-        self.stats.walk_ns.record(nanos(*walk_time + start.elapsed()));
         if stack.is_late {
-            self.pace.shorten(start);
+            self.pace.shorten(now);
         } else if walk.may_be_late() && request.flags.contains(RequestFlags::IN_JAVA_THREAD) {
-            self.pace.watch(start);
+            self.pace.watch(now);
         }
         (stack, virtual_thread)
     }
