@@ -116,21 +116,30 @@ impl Throttled {
 /// The cgroup whose limit applies to this process.
 #[derive(Debug)]
 struct Cgroup {
-    stat: PathBuf,
+    stat: File,
     before: Throttled,
 }
+
+/// Longest statistics of a cgroup: a dozen lines of a name and a number of 64 bits.
+const CPU_STAT: usize = 1024;
 
 impl Cgroup {
     fn of_this_process() -> Option<Self> {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let own = read(Path::new("/proc/self/cgroup"))?;
         let mounts = read(Path::new("/proc/self/mountinfo"))?;
-        let stat = stat_file(&own, &mounts, read)?;
-        Some(Self { before: Throttled::parse(&read(&stat)?)?, stat })
+        let stat = File::open(stat_file(&own, &mounts, read)?).ok()?;
+        Some(Self { before: Self::present(&stat)?, stat })
+    }
+
+    fn present(stat: &File) -> Option<Throttled> {
+        let mut text = [0; CPU_STAT];
+        let length = io::pread(stat, &mut text, 0).ok()?;
+        Throttled::parse(std::str::from_utf8(text.get(..length)?).ok()?)
     }
 
     fn read(&self) -> Option<Throttled> {
-        let present = Throttled::parse(&std::fs::read_to_string(&self.stat).ok()?)?;
+        let present = Self::present(&self.stat)?;
         Some(Throttled {
             periods: present.periods.saturating_sub(self.before.periods),
             ns: present.ns.saturating_sub(self.before.ns),
