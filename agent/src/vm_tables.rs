@@ -1,4 +1,4 @@
-//! What the VM's tables tell before it has started.
+//! Reads the VM's tables before the VM has started.
 //!
 //! Problem: reading them takes half a millisecond, for which the program would wait.
 //! Approach: a thread of its own reads them while the VM starts. Where an error has to end the start (`strict`), or the VM
@@ -51,7 +51,7 @@ pub fn layouts(library: Option<&Library>, memory: &LiveMemory) -> Result<HotSpot
     Ok(hotspot)
 }
 
-/// What is prepared before the VM is initialised.
+/// The preparations of a profile in a VM that is not initialised.
 #[derive(Debug)]
 pub enum Preparation {
     /// A thread prepares the memory of the handlers, and reads the tables if that was not done before.
