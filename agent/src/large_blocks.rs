@@ -9,9 +9,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// Size from which blocks are mapped, half of glibc's: a short program uses a part of tables of this size, and malloc clears
-/// what it takes from an arena.
-const LEAST: usize = 64 << 10;
+/// Size from which blocks are mapped: where glibc begins to.
+const LEAST: usize = 128 << 10;
 /// Alignment of mappings on every CPU.
 const PAGE: usize = 4 << 10;
 

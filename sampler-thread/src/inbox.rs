@@ -285,19 +285,27 @@ mod tests {
         for release_before in [true, false] {
             let inbox = Inbox::default();
             let sender = inbox.sender();
-            let thread = std::thread::spawn(move || inbox.end(LONG));
+            let (done, goes_on) = mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                inbox.end(LONG);
+                done.send(())
+            });
             let owner = sender.owner(thread.thread());
             if release_before {
                 owner.release();
             }
             assert!(owner.stop("test", LONG));
-            assert!(release_before || !thread.is_finished());
-            owner.release();
-            thread.join().expect("no panic");
+            if !release_before {
+                goes_on.recv_timeout(Duration::from_millis(20)).expect_err("it waits");
+                owner.release();
+            }
+            assert_eq!(goes_on.recv(), Ok(()));
         }
         let inbox = Inbox::default();
         let _owner = inbox.sender().owner(&std::thread::current());
+        let begin = Instant::now();
         inbox.end(Duration::from_millis(5));
+        assert!(begin.elapsed() >= Duration::from_millis(5));
     }
 
     #[test]
