@@ -5,7 +5,7 @@
 //! `sun.java.command` joins the arguments with spaces, so arguments that contain spaces are found by `/proc/self/cmdline`.
 //! Invariant: a value is hidden up to the end of its argument, even where it may end earlier.
 
-use profile::pattern::matches;
+use profile::text::pattern::matches;
 
 /// Parts of names that mark a secret, in small letters.
 const SECRET_PARTS: [&str; 11] = [

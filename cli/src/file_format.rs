@@ -7,7 +7,7 @@ use profile::export::format::{Format, UnknownFormat};
 use profile::export::parquet::Table;
 use profile::export::{self, Options};
 use profile::query::selection::Selection;
-use profile::recording::Recording;
+use profile::source::recording::Recording;
 
 use crate::output;
 use crate::source::now_ns;

@@ -13,7 +13,7 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use profile::units::duration_ns;
+use profile::text::units::duration_ns;
 
 use crate::signals::Signals;
 

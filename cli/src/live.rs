@@ -13,12 +13,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use collector::ingest::StopHandle;
-use profile::class_name::with_short_package;
-use profile::process::ProcessProfile;
-use profile::quantity::{count, percent, share};
+use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
+use profile::query::summary::Summary;
 use profile::query::tree::{Order, Tree};
-use profile::summary::Summary;
+use profile::text::class_name::with_short_package;
+use profile::text::quantity::{count, percent, share};
 
 use crate::source::{now_ns, read_recording};
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use profile::units::{duration_ns, duration_or_seconds_ns, size_bytes};
+use profile::text::units::{duration_ns, duration_or_seconds_ns, size_bytes};
 use serde::de::{Deserialize, Deserializer, Error};
 
 /// Deserializes a value that a configuration file holds as a string, in the syntax of the command line.

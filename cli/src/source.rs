@@ -16,7 +16,7 @@ use profile::export::{self, Options, format::Format};
 use profile::query::error::QueryError;
 use profile::query::question;
 use profile::query::selection::Selection;
-use profile::recording::{Recording, RecordingError};
+use profile::source::recording::{Recording, RecordingError};
 use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 

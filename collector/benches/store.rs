@@ -29,7 +29,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use profile::query::question::answer;
-use profile::recording::RecordingReader;
+use profile::source::recording::RecordingReader;
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Hello, SampleBatch, Thread};

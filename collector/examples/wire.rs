@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use profile::recording::RecordingReader;
+use profile::source::recording::RecordingReader;
 use prost::Message;
 use proto::rows::rows;
 use proto::v1::agent_message::Body;

@@ -2,11 +2,11 @@
 
 mod support;
 
-use profile::process::ProcessProfile;
+use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
+use profile::query::summary::{NOT_RECEIVED, Summary};
 use profile::query::tree::{MethodCost, Order, Tree};
-use profile::recording::Recording;
-use profile::summary::{NOT_RECEIVED, Summary};
+use profile::source::recording::Recording;
 use proto::rows::BIASED;
 use proto::v1::{AgentMessage, agent_message::Body};
 use support::{INTERVAL_NS, Stream, small};

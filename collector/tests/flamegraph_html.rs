@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use profile::query::question::answer;
 use profile::query::selection::Selection;
-use profile::recording::Recording;
+use profile::source::recording::Recording;
 use profile::ui::standalone;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, FrameKind, ThreadKind};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use collector::address::Address;
 use collector::ingest::{Access, Destination, Limits, Server};
 use collector::store::{Retention, Store};
-use profile::recording::RecordingReader;
+use profile::source::recording::RecordingReader;
 use proto::framing::{FrameReader, encode_frame};
 use proto::v1::{AgentMessage, CollectorMessage, Heartbeat, agent_message, collector_message::Body};
 use support::{Stream, small};

@@ -13,15 +13,15 @@ use collector::http::{HttpServer, Probe};
 use collector::ingest::Health;
 use collector::store::{Retention, Store};
 use profile::export::table::Report;
-use profile::process::ProcessProfile;
 use profile::query::difference::{Methods, method_differences};
 use profile::query::error::QueryError;
+use profile::query::process::ProcessProfile;
 use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::query::tree::Tree;
 use profile::query::tree::{MethodCost, Naming, Order};
-use profile::recording::Recording;
 use profile::source::Source;
+use profile::source::recording::Recording;
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{FrameKind, Statistics, ThreadKind};
@@ -267,7 +267,7 @@ fn differences_are_of_shares() {
 #[test]
 fn the_account_is_that_of_the_summary() {
     let both = Both::of(shop(true));
-    let summary = profile::summary::Summary::new(&both.profile);
+    let summary = profile::query::summary::Summary::new(&both.profile);
     let answer = both.ask("statistics", &[]);
     let account = &answer["processes"][0];
     assert_eq!(account["kernel_ns"], summary.cpu_ns.kernel);

@@ -4,7 +4,7 @@ mod support;
 
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
-use profile::recording::{Recording, RecordingError, RecordingReader, RecordingWriter};
+use profile::source::recording::{Recording, RecordingError, RecordingReader, RecordingWriter};
 use profile::ui::standalone;
 use proptest::prelude::*;
 use proto::framing::FramingError;

@@ -12,7 +12,7 @@ use profile::export::collapsed::{self, Unit};
 use profile::export::table::{Report, report};
 use profile::export::text::{self, Parts};
 use profile::query::selection::Selection;
-use profile::summary::Summary;
+use profile::query::summary::Summary;
 use support::small;
 
 fn check(name: &str, actual: &str) {

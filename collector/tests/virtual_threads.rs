@@ -4,12 +4,12 @@ mod support;
 
 use collector::store::{Retention, Store};
 use profile::export::table;
-use profile::process::ProcessProfile;
+use profile::query::process::ProcessProfile;
 use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::query::threads::{threads, virtual_threads};
-use profile::recording::Recording;
 use profile::source::Source;
+use profile::source::recording::Recording;
 use proto::framing::encode_frame;
 use proto::v1::ThreadKind;
 use proto::v1::agent_message::Body;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profile::units;
+use profile::text::units;
 
 /// Shortest and longest time over which CPU time is compared with a limit.
 const TIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);

@@ -1,6 +1,6 @@
 //! Which threads are sampled, by name and by kind.
 
-use profile::pattern::matches;
+use profile::text::pattern::matches;
 use sampler_thread::process::ThreadKind;
 
 /// Begins a kind among names, as in `kind=gc`.

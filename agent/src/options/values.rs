@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use profile::units;
+use profile::text::units;
 use sampler_thread::name::shown::MostFrames;
 use sampler_thread::period::interval;
 use tracing::level_filters::LevelFilter;

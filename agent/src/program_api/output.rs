@@ -6,10 +6,10 @@ use std::path::Path;
 use profile::export::collapsed::{self, Unit};
 use profile::export::text::{self, Parts};
 use profile::export::{Options, jfr, otlp, pprof};
-use profile::process::ProcessProfile;
 use profile::query::error::QueryError;
+use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
-use profile::recording::Recording;
+use profile::source::recording::Recording;
 use profile::ui::standalone;
 
 /// Default sizes of a text.

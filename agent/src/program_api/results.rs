@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use profile::recording::Recording;
+use profile::source::recording::Recording;
 
 use super::output::{self, Output, format_of};
 use super::{storage, thread_filter};
@@ -177,7 +177,7 @@ pub fn dump(output: Output) -> Result<Vec<u8>, Failure> {
 /// Returns the number of samples of the last profile, so far.
 pub fn samples() -> u64 {
     let count = |recording: Recording| {
-        let profile = profile::process::ProcessProfile::whole(&recording);
+        let profile = profile::query::process::ProcessProfile::whole(&recording);
         profile.map_or(0, |profile| profile.total().samples)
     };
     read().map_or(0, |(_, recording)| count(recording))

@@ -15,7 +15,7 @@ const CRATES: &[&str] = &[
     "agent",
     "cli",
     "collector",
-    "collector/profile",
+    "profile",
     "java-tests",
     "java-tests/agct",
     "proto",

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use profile::quantity::duration;
+use profile::text::quantity::duration;
 
 use super::attachment::{Attachment, WaitEnd};
 use super::list;

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use collector::ingest::SessionReport;
-use profile::process::ProcessProfile;
-use profile::summary::Summary;
+use profile::query::process::ProcessProfile;
+use profile::query::summary::Summary;
 
 use crate::source::read_recording;
 

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
-use profile::recording::keep_existing;
+use profile::source::recording::keep_existing;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use collector::ingest::StopHandle;
 use profile::export::table::{self, Report};
-use profile::process::ProcessProfile;
+use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::query::tree::{Naming, Order};
 

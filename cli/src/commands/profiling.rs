@@ -8,10 +8,10 @@ use clap::Args;
 use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server, SessionReport};
 use profile::export::table::{self, Report};
-use profile::process::ProcessProfile;
-use profile::quantity::duration;
+use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
-use profile::summary::Summary;
+use profile::query::summary::Summary;
+use profile::text::quantity::duration;
 use profile::ui::standalone;
 
 use super::busiest::{Recorded, busiest_first};

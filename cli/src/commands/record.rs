@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use nix::sys::signal::Signal;
-use profile::quantity::duration;
-use profile::recording::keep_existing;
+use profile::source::recording::keep_existing;
+use profile::text::quantity::duration;
 
 use super::attach;
 use super::profiling::{Results, Sampling};

@@ -13,7 +13,7 @@ use nix::time::{ClockId, clock_getres, clock_gettime};
 use nix::unistd::Pid;
 use perf_event::Builder;
 use perf_event::events::Software;
-use profile::quantity;
+use profile::text::quantity;
 
 use super::Finding;
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use nix::sys::resource::{Resource, getrlimit};
-use profile::quantity;
+use profile::text::quantity;
 
 use super::Finding;
 

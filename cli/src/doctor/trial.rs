@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use profile::process::ProcessProfile;
-use profile::quantity::duration;
-use profile::recording::Recording;
-use profile::summary::{CpuTime, Summary};
-use profile::trust::{Outcome, SelfTest};
+use profile::query::process::ProcessProfile;
+use profile::query::summary::{CpuTime, Summary};
+use profile::session::trust::{Outcome, SelfTest};
+use profile::source::recording::Recording;
+use profile::text::quantity::duration;
 
 use super::Finding;
 use crate::experiment::jvm::{CLASS_NAME, write_class};

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow, bail};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
-use profile::process::ProcessProfile;
-use profile::recording::Recording;
+use profile::query::process::ProcessProfile;
+use profile::source::recording::Recording;
 use tempfile::TempDir;
 
 use crate::output;

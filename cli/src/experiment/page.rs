@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::chart::{Chart, Dot};
 use super::queue::{Row, Study};
-use profile::quantity;
+use profile::text::quantity;
 use profile::ui::standalone::escape_html as escape;
 
 const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;\

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use profile::query::drains::{Distribution, Drains, drains};
-use profile::summary::Summary;
+use profile::query::summary::Summary;
 
 use super::grid::Cell;
 use super::jvm::{Jvm, Run};
@@ -55,7 +55,7 @@ impl Row {
             cell,
             samples: summary.samples,
             lost: lost.map(|lost| (lost.cause.clone(), lost.count)).collect(),
-            lost_share: profile::quantity::share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel),
+            lost_share: profile::text::quantity::share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel),
             without_stack: summary.failed.get("pool_exhausted").copied().unwrap_or(0),
             call_ns: summary.cpu_ns.sampled / u64::try_from(calls).unwrap_or(0).max(1),
             queue_bytes: summary.queue.most_bytes,

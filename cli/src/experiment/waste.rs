@@ -7,8 +7,8 @@
 use std::fmt;
 
 use profile::query::selection::Selection;
+use profile::query::summary::Summary;
 use profile::query::tree::{Order, Tree};
-use profile::summary::Summary;
 
 use super::jvm::Run;
 

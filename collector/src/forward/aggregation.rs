@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 use super::outbox::{Amount, Batch};
 use super::settings::Settings;
 use crate::store::{StoredSamples, View};
-use profile::cell::Cell;
 use profile::export::otlp;
-use profile::process::ProcessProfile;
+use profile::query::process::ProcessProfile;
+use profile::source::cell::Cell;
 
 /// Maximum cells in one request: the store waits while names are looked up.
 const CELLS: usize = 2000;

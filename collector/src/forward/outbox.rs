@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use profile::cell::Cell;
+use profile::source::cell::Cell;
 
 /// Why samples were not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,10 +34,10 @@ pub use access::Access;
 use failure::Failure;
 use metrics::Metrics;
 pub use metrics::Probe;
-use profile::asked::{Asked, Patience};
 use profile::query::error::QueryError;
 use profile::query::question::{self, Answer};
 use profile::source::Source;
+use profile::source::asked::{Asked, Patience};
 
 /// Queries answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
 const QUERIES: usize = 4;
@@ -312,9 +312,9 @@ mod tests {
     use std::ops::Range;
 
     use axum::http::StatusCode;
-    use profile::cell::Cell;
     use profile::dictionary::Dictionary;
     use profile::session::Session;
+    use profile::source::cell::Cell;
     use profile::source::{Extent, Part, ReadError, Sample, Scope, Threads};
     use proto::framing::FramingError;
 

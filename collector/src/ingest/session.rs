@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::refusal::Refusal;
 use crate::store::{SessionWriter, Store, StoreError};
-use profile::recording::{RecordingError, RecordingWriter};
+use profile::source::recording::{RecordingError, RecordingWriter};
 
 /// Stores the messages of one session.
 pub(super) trait SessionSink: Send {

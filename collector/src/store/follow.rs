@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use profile::cell::Cell;
+use profile::source::cell::Cell;
 
 use super::memory::StoredBatch;
 use super::read::View;

@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 
 use super::session::{StoredSession, Symbols};
 use super::weight::account_weight;
-use profile::cell::Cell;
 use profile::dictionary::Dictionary;
+use profile::source::cell::Cell;
 
 /// Seconds of a minute, the finest bucket of sums.
 pub(super) const MINUTE_S: u64 = 60;

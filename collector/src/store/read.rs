@@ -14,9 +14,9 @@ use super::error::StoreError;
 use super::memory::{MINUTE_S, OpenMinute};
 use super::partition::{self, Coverage, Partition, Reading, Table};
 use super::rollup::Level;
-use profile::cell::Cell;
 use profile::dictionary::Dictionary;
 use profile::session::Session;
+use profile::source::cell::Cell;
 use profile::source::{Extent, Gap, Part, ReadError, Sample, Scope, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::ops::{Deref, DerefMut};
 
+use profile::dictionary::stop::UNKNOWN;
 use profile::session::Session;
-use profile::stop::UNKNOWN;
-use profile::thread::{account_owner, named};
+use profile::session::thread::{account_owner, named};
 use prost::Message as _;
 use proto::statistics::carry_over;
 use proto::v1::{Hello, Statistics, Thread, ThreadKind};

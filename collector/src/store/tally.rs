@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use profile::account::Waiting;
+use profile::session::account::Waiting;
 use proto::v1::Lost;
 
 use super::session::StoredSession;

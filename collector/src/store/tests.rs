@@ -23,9 +23,9 @@ mod tally;
 mod unloaded;
 
 use super::*;
-use profile::cell::Cell;
 use profile::dictionary::Dictionary;
 use profile::session::Session;
+use profile::source::cell::Cell;
 use profile::source::{Extent, Scope, Threads, with_dictionary};
 
 /// 2100-01-01, a whole day. Partitions that tests begin at simulated times sort after those that begin at the current

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use profile::query::selection::Selection;
-use profile::recording::Recording;
+use profile::source::recording::Recording;
 use profile::ui::standalone;
 use proto::framing::encode_frame;
 use serde_json::Value;

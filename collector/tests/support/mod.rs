@@ -5,8 +5,8 @@ pub mod realistic;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use profile::process::ProcessProfile;
-use profile::recording::Recording;
+use profile::query::process::ProcessProfile;
+use profile::source::recording::Recording;
 use proto::framing::encode_frame;
 use proto::v1::{
     AgentMessage, Counter, Dictionary, Entries, FrameKind, Goodbye, Hello, Histogram, Lost, Mode,

@@ -9,8 +9,8 @@
 use std::path::Path;
 
 use collector::store::{Store, StoreError};
-use profile::process::ProcessProfile;
-use profile::recording::{Recording, RecordingReader};
+use profile::query::process::ProcessProfile;
+use profile::source::recording::{Recording, RecordingReader};
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, FrameKind, ThreadKind};

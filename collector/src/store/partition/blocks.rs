@@ -10,7 +10,7 @@ use super::super::column::{self, BlockReader, BlockWriter};
 use super::super::error::StoreError;
 use super::super::memory::{OpenMinute, Sums};
 use super::tables::{STACKS, THREAD_STACKS, TIMES, session_key};
-use profile::cell::Cell;
+use profile::source::cell::Cell;
 
 /// Writes the sums of a session in the bucket of `level` that starts at `start_s`.
 pub(super) fn put_sums(

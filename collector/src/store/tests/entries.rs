@@ -151,7 +151,7 @@ fn hostile_numbers_are_unknown_and_take_little_memory() {
     let store_directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
-    let deep = 3 * profile::entries::MAX_DEPTH;
+    let deep = 3 * profile::dictionary::entries::MAX_DEPTH;
     let chain = |first: u32| Entries {
         first_node: first,
         node_parent: (0..deep).map(|row| u32::from(row > 0)).collect(),
@@ -176,7 +176,9 @@ fn hostile_numbers_are_unknown_and_take_little_memory() {
         ..Entries::default()
     };
     let mut messages = vec![define(&mut agent, chain(1)), define(&mut agent, wild)];
-    for node in [0, deep, deep + 1, u32::MAX, u32::MAX - 3, u32::MAX - 2, profile::entries::MAX_DEPTH] {
+    for node in
+        [0, deep, deep + 1, u32::MAX, u32::MAX - 3, u32::MAX - 2, profile::dictionary::entries::MAX_DEPTH]
+    {
         messages.push(samples(&mut agent, node, 0, 2));
     }
     append(&store, &agent, &messages).expect("stored");

@@ -1,0 +1,478 @@
+//! The dictionary of samples: strings, methods, frames and stacks, each stored once.
+//!
+//! Problem: many sessions send the same stacks, millions of times, each under its own numbers.
+//! Approach: rows are numbered densely in the order of first use. A stack is a node of one tree of frames, so a new stack
+//! needs memory only for the frames that differ, and sums over stacks become sums over an array in which children follow
+//! their parents.
+//! Invariant: rows are only appended, so the row of a number never changes while the partition exists, and no session can
+//! change the rows of another. Memory is bounded: beyond [`MOST_BYTES`], new entries are counted and shown as unknown
+//! until the next partition begins, which happens at once.
+
+pub mod entries;
+mod session_rows;
+pub mod stop;
+pub mod symbol;
+pub mod texts;
+
+use std::borrow::Cow;
+
+use proto::v1::FrameKind;
+use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::dictionary::stop::UNKNOWN;
+use crate::dictionary::texts::Texts;
+use crate::text::class_name::class_text;
+use crate::text::quantity::table_bytes;
+
+pub use session_rows::SessionRows;
+
+/// Number of the string [`UNKNOWN`]. String 0 is empty and stands for "none".
+const UNKNOWN_STRING: u32 = 1;
+
+/// Number of the node of the unknown stack.
+const UNKNOWN_NODE: u32 = 1;
+
+/// Limit of the memory of a partition's dictionary. Large programs need 10 to 25 MB a day, so dozens of different ones
+/// fit; the limit protects the collector from invented names.
+const MOST_BYTES: usize = 256 << 20;
+
+/// Divisor of the limit: this part of it is reserved for sessions that have sent little, so that a program that invents
+/// names, in one session or in hundreds, cannot displace the names of all others.
+const KEPT_SHARE: usize = 4;
+
+/// Number of sessions that share the reserve: the maximum number of connections. Each share holds the names of a
+/// program's first minutes.
+const KEPT_FOR: usize = 256;
+
+/// A method; strings are row numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
+pub struct MethodRow {
+    pub id: u64,
+    pub class_name: u32,
+    pub name: u32,
+    pub signature: u32,
+    pub source_file: u32,
+    pub modifiers: u32,
+    pub hidden: bool,
+}
+
+/// A frame; `method` 0 means none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
+pub struct FrameRow {
+    pub id: u64,
+    pub kind: u8,
+    pub method: u32,
+    pub bci: i32,
+    pub line: u32,
+    pub symbol: u32,
+    pub library: u32,
+}
+
+/// A frame below its caller. Node 0 is the root and has no frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Node of the caller, always less than this node's number.
+    pub parent: u32,
+    /// Frame number.
+    pub frame: u32,
+}
+
+/// A stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackRow {
+    /// Node of the newest frame.
+    pub node: u32,
+    /// String number of the stop reason of its walk.
+    pub stop: u32,
+}
+
+/// The dictionary of a partition or of a recording.
+#[derive(Clone, Debug)]
+pub struct Dictionary {
+    tables: Tables,
+    index: RowIndex,
+    /// True if rows are only looked up by number.
+    is_closed: bool,
+    /// Limit of [`bytes`](Self::bytes): [`MOST_BYTES`] unless changed.
+    pub limit: usize,
+    /// Limit for the session whose message is being read; see [`admit`](Self::admit).
+    admitted: usize,
+    refused: u64,
+}
+
+/// Rows that were copied from one dictionary to another: new numbers by old numbers.
+#[derive(Debug, Default)]
+pub struct Copies {
+    nodes: FxHashMap<u32, u32>,
+    stacks: FxHashMap<u32, u32>,
+}
+
+/// The rows, by number.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// Texts; 0 is empty and stands for "none".
+    pub strings: Texts,
+    /// Methods; 0 is the unknown one.
+    pub methods: Vec<MethodRow>,
+    /// Frames; 0 is the unknown one.
+    pub frames: Vec<FrameRow>,
+    /// Nodes; 0 is the root, 1 the node of the unknown stack.
+    pub nodes: Vec<Node>,
+    /// Stacks; 0 is the unknown one.
+    pub stacks: Vec<StackRow>,
+}
+
+impl Tables {
+    /// Returns the number of rows of each table, in the order of the fields.
+    pub fn lens(&self) -> [usize; 5] {
+        [self.strings.len(), self.methods.len(), self.frames.len(), self.nodes.len(), self.stacks.len()]
+    }
+}
+
+/// Row numbers by content; only needed while entries are added.
+#[derive(Clone, Debug, Default)]
+struct RowIndex {
+    method_of: FxHashMap<u64, u32>,
+    frame_of: FxHashMap<u64, u32>,
+    markers: FxHashMap<u32, u32>,
+    /// Strings of functions as they are shown, by the symbols that were sent; only where they differ.
+    functions: FxHashMap<u32, u32>,
+    children: FxHashMap<(u32, u32), u32>,
+    /// Stacks by node and reason; 0 for a stack that was refused.
+    stack_at: FxHashMap<(u32, u32), u32>,
+}
+
+impl Default for Dictionary {
+    fn default() -> Self {
+        let unknown = MethodRow { class_name: UNKNOWN_STRING, name: UNKNOWN_STRING, ..MethodRow::default() };
+        let mut dictionary = Dictionary {
+            tables: Tables { methods: vec![unknown], nodes: vec![Node::default()], ..Tables::default() },
+            index: RowIndex::default(),
+            is_closed: false,
+            limit: MOST_BYTES,
+            admitted: usize::MAX,
+            refused: 0,
+        };
+        dictionary.intern("");
+        dictionary.intern(UNKNOWN);
+        // Frame 0 and stack 0 stand for references without a definition.
+        dictionary.marker(UNKNOWN_STRING);
+        let node = dictionary.child(0, 0);
+        dictionary.tables.stacks.push(StackRow { node, stop: UNKNOWN_STRING });
+        dictionary
+    }
+}
+
+impl Dictionary {
+    /// Returns the text of a string.
+    pub fn string(&self, number: u32) -> &str {
+        self.tables.strings.get(number).unwrap_or(UNKNOWN)
+    }
+
+    /// Returns a method, or the unknown one if the number is undefined.
+    pub fn method(&self, number: u32) -> MethodRow {
+        self.tables.methods.get(number as usize).copied().unwrap_or(self.tables.methods[0])
+    }
+
+    /// Returns a frame, or the unknown one if the number is undefined.
+    pub fn frame(&self, number: u32) -> FrameRow {
+        self.tables.frames.get(number as usize).copied().unwrap_or(self.tables.frames[0])
+    }
+
+    /// Returns a stack, or the unknown one if the number is undefined.
+    pub fn stack(&self, number: u32) -> StackRow {
+        self.tables.stacks.get(number as usize).copied().unwrap_or(self.tables.stacks[0])
+    }
+
+    /// Returns all rows.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Calls `read` to append rows to the tables, each after the rows it refers to. After an error the dictionary must not
+    /// be used.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn append<E>(&mut self, read: impl FnOnce(&mut Tables) -> Result<(), E>) -> Result<(), E> {
+        let first = self.tables.lens();
+        read(&mut self.tables)?;
+        if !self.is_closed {
+            self.index_rows(first);
+        }
+        Ok(())
+    }
+
+    /// Adds the rows from `first` on to the index by content.
+    fn index_rows(&mut self, first: [usize; 5]) {
+        let (index, tables) = (&mut self.index, &self.tables);
+        let [_, methods, frames, nodes, stacks] = first;
+        for (number, row) in (methods as u32..).zip(&tables.methods[methods..]).filter(|(_, row)| row.id != 0)
+        {
+            index.method_of.insert(row.id, number);
+        }
+        for (number, row) in (frames as u32..).zip(&tables.frames[frames..]) {
+            if row.id != 0 {
+                index.frame_of.insert(row.id, number);
+            } else if row.kind == FrameKind::Marker as u8 {
+                index.markers.insert(row.symbol, number);
+            }
+        }
+        for (number, row) in (nodes as u32..).zip(&tables.nodes[nodes..]) {
+            index.children.insert((row.parent, row.frame), number);
+        }
+        for (number, row) in (stacks as u32..).zip(&tables.stacks[stacks..]) {
+            index.stack_at.entry((row.node, row.stop)).or_insert(number);
+        }
+    }
+
+    /// Returns all nodes; children follow their parents.
+    pub fn nodes(&self) -> &[Node] {
+        &self.tables.nodes
+    }
+
+    /// Returns the number of stacks.
+    pub fn stack_count(&self) -> usize {
+        self.tables.stacks.len()
+    }
+
+    /// Returns the number of frames.
+    pub fn frame_count(&self) -> usize {
+        self.tables.frames.len()
+    }
+
+    /// Returns the memory of the rows in bytes without spare capacity: exact if closed, else an upper bound for hash tables
+    /// that have just grown.
+    pub fn bytes(&self) -> usize {
+        let rows = self.tables.strings.bytes()
+            + size_of_val(&*self.tables.methods)
+            + size_of_val(&*self.tables.frames)
+            + size_of_val(&*self.tables.nodes)
+            + size_of_val(&*self.tables.stacks);
+        let RowIndex { method_of, frame_of, markers, functions, children, stack_at } = &self.index;
+        let by_id = method_of.len() + frame_of.len();
+        rows + table_bytes::<(u64, u32)>(by_id)
+            + table_bytes::<(u32, u32)>(markers.len() + functions.len())
+            + table_bytes::<((u32, u32), u32)>(children.len() + stack_at.len())
+    }
+
+    /// Returns a dictionary without a limit, for one session.
+    pub fn unlimited() -> Dictionary {
+        Dictionary { limit: usize::MAX, ..Dictionary::default() }
+    }
+
+    /// Returns a closed dictionary, to be filled by [`append`](Self::append).
+    pub fn for_reading() -> Dictionary {
+        let mut dictionary = Dictionary::default();
+        dictionary.close();
+        dictionary
+    }
+
+    /// Returns whether the dictionary accepts no new entries.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Closes the dictionary to new entries and frees the index by content.
+    pub fn close(&mut self) {
+        self.index = RowIndex::default();
+        self.is_closed = true;
+        self.tables.strings.close();
+        self.tables.methods.shrink_to_fit();
+        self.tables.frames.shrink_to_fit();
+        self.tables.nodes.shrink_to_fit();
+        self.tables.stacks.shrink_to_fit();
+    }
+
+    /// Returns the number of entries beyond the limit; references to them are shown as unknown.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Sets the limit for the next entries, of a session that has sent `brought` bytes: three quarters of the memory are for
+    /// all sessions, the rest is for sessions that have sent little.
+    pub fn admit(&mut self, brought: usize) {
+        let shared = self.limit - self.limit / KEPT_SHARE;
+        let little = self.limit / KEPT_SHARE / KEPT_FOR;
+        self.admitted = shared.max(self.bytes() + little.saturating_sub(brought));
+    }
+
+    /// Returns whether only the reserve for sessions that have sent little is left; the next partition should begin
+    /// then.
+    pub fn is_nearly_full(&self) -> bool {
+        self.bytes() >= self.limit - self.limit / KEPT_SHARE
+    }
+
+    /// Resets the count of refused entries, which will be sent again.
+    pub fn clear_refused(&mut self) {
+        self.refused = 0;
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes() >= self.limit.min(self.admitted)
+    }
+
+    /// Returns whether one more entry fits within the limit, and counts a refused one.
+    fn has_room(&mut self) -> bool {
+        let has_room = !self.is_full();
+        self.refused += u64::from(!has_room);
+        has_room
+    }
+
+    /// Returns the frame numbers of a stack, leaf first. An incomplete stack has a frame `[reason]` at its root, an empty
+    /// stack only that frame.
+    pub fn path(&self, stack: u32) -> Vec<u32> {
+        let mut frames = Vec::new();
+        let mut node = self.stack(stack).node;
+        while node != 0 {
+            let Node { parent, frame } = self.tables.nodes[node as usize];
+            frames.push(frame);
+            node = parent;
+        }
+        frames
+    }
+
+    /// Copies a stack of `other` with all rows it refers to, and returns its new number. `copies` must belong to the same
+    /// `other`.
+    pub fn copy_stack(&mut self, other: &Dictionary, stack: u32, copies: &mut Copies) -> u32 {
+        if stack == 0 {
+            return 0;
+        }
+        if let Some(&copy) = copies.stacks.get(&stack) {
+            return copy;
+        }
+        let row = other.stack(stack);
+        let stop = self.intern(other.string(row.stop));
+        copies.nodes.entry(0).or_insert(0);
+        let node = self.copy_node(other, row.node, &mut copies.nodes);
+        let next = self.tables.stacks.len() as u32;
+        let copy = *self.index.stack_at.entry((node, stop)).or_insert(next);
+        if copy == next {
+            self.tables.stacks.push(StackRow { node, stop });
+        }
+        copies.stacks.insert(stack, copy);
+        copy
+    }
+
+    /// Returns whether a node is the marker of an incomplete stack.
+    fn is_marker(&self, node: u32) -> bool {
+        let Node { parent, frame } = self.tables.nodes[node as usize];
+        let row = self.frame(frame);
+        parent == 0 && frame != 0 && row.id == 0 && row.kind == FrameKind::Marker as u8
+    }
+
+    /// Returns the text of a frame: `package.Class.method`, or the symbol.
+    pub fn frame_text(&self, frame: u32) -> Cow<'_, str> {
+        let frame = self.frame(frame);
+        if frame.method == 0 {
+            return Cow::Borrowed(self.string(frame.symbol));
+        }
+        let method = self.method(frame.method);
+        Cow::Owned(format!("{}.{}", class_text(self.string(method.class_name)), self.string(method.name)))
+    }
+
+    fn copy_frame(&mut self, other: &Dictionary, frame: u32) -> u32 {
+        let row = other.frame(frame);
+        if frame == 0 {
+            return 0;
+        }
+        if row.id != 0
+            && let Some(&known) = self.index.frame_of.get(&row.id)
+        {
+            return known;
+        }
+        let method = if row.method == 0 { 0 } else { self.copy_method(other, row.method) };
+        let symbol = self.intern(other.string(row.symbol));
+        let library = if row.library == 0 { 0 } else { self.intern(other.string(row.library)) };
+        let number = self.push_frame(FrameRow { method, symbol, library, ..row });
+        if row.id != 0 && number != 0 {
+            self.index.frame_of.insert(row.id, number);
+        }
+        number
+    }
+
+    fn copy_method(&mut self, other: &Dictionary, method: u32) -> u32 {
+        let row = other.method(method);
+        if row.id != 0
+            && let Some(&known) = self.index.method_of.get(&row.id)
+        {
+            return known;
+        }
+        let mut string = |number| self.intern(other.string(number));
+        let row = MethodRow {
+            class_name: string(row.class_name),
+            name: string(row.name),
+            signature: string(row.signature),
+            source_file: string(row.source_file),
+            ..row
+        };
+        let number = self.push_method(row);
+        if row.id != 0 && number != 0 {
+            self.index.method_of.insert(row.id, number);
+        }
+        number
+    }
+
+    /// Appends a row and returns its number; 0, the unknown method, beyond the limit.
+    fn push_method(&mut self, row: MethodRow) -> u32 {
+        if !self.has_room() {
+            return 0;
+        }
+        self.tables.methods.push(row);
+        (self.tables.methods.len() - 1) as u32
+    }
+
+    /// Appends a row and returns its number; 0, the unknown frame, beyond the limit.
+    fn push_frame(&mut self, row: FrameRow) -> u32 {
+        if !self.has_room() {
+            return 0;
+        }
+        self.tables.frames.push(row);
+        (self.tables.frames.len() - 1) as u32
+    }
+
+    fn intern(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.tables.strings.find(text) {
+            return number;
+        }
+        if !self.has_room() {
+            return UNKNOWN_STRING;
+        }
+        self.tables.strings.add(text)
+    }
+
+    /// Returns the marker frame of a text, which is shown in brackets.
+    fn marker(&mut self, text: u32) -> u32 {
+        if let Some(&frame) = self.index.markers.get(&text) {
+            return frame;
+        }
+        let kind = FrameKind::Marker as u8;
+        let number = self.push_frame(FrameRow { kind, symbol: text, bci: -1, ..FrameRow::default() });
+        // The first frame is the unknown one.
+        if number != 0 || text == UNKNOWN_STRING {
+            self.index.markers.insert(text, number);
+        }
+        number
+    }
+
+    fn child(&mut self, parent: u32, frame: u32) -> u32 {
+        if let Some(&node) = self.index.children.get(&(parent, frame)) {
+            return node;
+        }
+        if !self.has_room() {
+            return UNKNOWN_NODE;
+        }
+        let node = self.tables.nodes.len() as u32;
+        self.index.children.insert((parent, frame), node);
+        self.tables.nodes.push(Node { parent, frame });
+        node
+    }
+}
+
+/// Returns the hash of a row's content, which is equal for equal rows of all sessions.
+fn content_id<const N: usize>(numbers: [u64; N]) -> u64 {
+    xxh3_64(numbers.map(u64::to_le_bytes).as_flattened()).max(1)
+}

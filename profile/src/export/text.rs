@@ -1,0 +1,87 @@
+//! The most expensive stacks and methods as plain text, in the layout that async-profiler's users know.
+//!
+//! Each stack is a block headed by its CPU time, leaf first; the table below has the methods on top of the stacks.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use super::comments::comments;
+use super::frames::Frames;
+use crate::query::process::ProcessProfile;
+use crate::source::cell::Cell;
+use crate::text::quantity::share;
+
+/// The content of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// True for the account of CPU time.
+    pub account: bool,
+    /// Most stacks.
+    pub stacks: usize,
+    /// Most methods of the table.
+    pub methods: usize,
+    /// True if each stack ends with its thread, so that equal stacks of two threads are apart.
+    pub threads: bool,
+}
+
+/// Writes `parts` of `profile` to `out`.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io::Result<()> {
+    let mut frames = Frames::new(profile);
+    // Frames with equal text (same method, other lines) are equal.
+    let mut stacks: BTreeMap<Vec<String>, Cell> = BTreeMap::new();
+    let mut leaves: BTreeMap<String, Cell> = BTreeMap::new();
+    for (thread, stack, cell) in profile.cells() {
+        let numbers = frames.stack(stack);
+        let mut texts: Vec<String> =
+            numbers.into_iter().map(|frame| printable(&frames.all()[frame as usize].text)).collect();
+        leaves.entry(texts.first().cloned().unwrap_or_default()).or_default().add(cell);
+        if parts.threads {
+            texts.push(format!("[{}]", printable(profile.thread_name(thread))));
+        }
+        stacks.entry(texts).or_default().add(cell);
+    }
+    let total_ns = profile.total().cpu_ns;
+    let percent = |cell: Cell| 100.0 * share(cell.cpu_ns, total_ns);
+    if parts.account {
+        writeln!(out, "--- {} ---", profile.session().mode().time())?;
+        for line in comments(profile) {
+            writeln!(out, "{}", printable(&line))?;
+        }
+        writeln!(out)?;
+    }
+    for (stack, cell) in heaviest(stacks, parts.stacks) {
+        writeln!(out, "--- {} ns ({:.2}%), {}", cell.cpu_ns, percent(cell), samples(cell))?;
+        for (depth, text) in stack.iter().enumerate() {
+            writeln!(out, "  [{depth:>2}] {text}")?;
+        }
+        writeln!(out)?;
+    }
+    if parts.methods > 0 {
+        writeln!(out, "          ns  percent  samples  top")?;
+        writeln!(out, "  ----------  -------  -------  ---")?;
+        for (text, cell) in heaviest(leaves, parts.methods) {
+            writeln!(out, "{:>12} {:>7.2}% {:>8}  {text}", cell.cpu_ns, percent(cell), cell.samples)?;
+        }
+    }
+    out.flush()
+}
+
+fn samples(cell: Cell) -> String {
+    format!("{} sample{}", cell.samples, if cell.samples == 1 { "" } else { "s" })
+}
+
+/// Returns up to `most` entries in descending order of CPU time, then of text.
+fn heaviest<K: Ord>(entries: BTreeMap<K, Cell>, most: usize) -> Vec<(K, Cell)> {
+    let mut entries: Vec<(K, Cell)> = entries.into_iter().collect();
+    entries.sort_by_key(|(_, cell)| std::cmp::Reverse(cell.cpu_ns));
+    entries.truncate(most);
+    entries
+}
+
+/// Returns `text` in one line.
+fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}

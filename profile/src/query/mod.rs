@@ -1,0 +1,26 @@
+//! Queries over a source of samples.
+//!
+//! A [`selection`] chooses samples; [`tree`], [`difference`], [`regression`], [`lines`], [`timeline`] and [`processes`]
+//! compute answers, [`view`] as text. [`embedded`] computes the data of a self-contained page. Command line, HTTP API and
+//! page use [`question`].
+
+pub mod difference;
+pub mod drains;
+pub mod embedded;
+pub mod error;
+pub mod lines;
+pub mod matches;
+pub mod modes;
+pub mod parameters;
+pub mod process;
+pub mod processes;
+pub mod question;
+pub mod regression;
+pub mod roots;
+pub mod selection;
+pub mod summary;
+pub mod threads;
+pub mod timeline;
+pub mod tree;
+pub mod view;
+pub mod waiting;

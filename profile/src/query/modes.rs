@@ -1,0 +1,59 @@
+//! The modes of the sessions of a selection.
+
+use std::collections::BTreeSet;
+
+use super::error::QueryError;
+use super::selection::Selection;
+use crate::session::mode::Mode;
+use crate::source::{Extent, Source};
+
+/// The modes of several sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Modes(BTreeSet<Mode>);
+
+impl Modes {
+    /// Returns the modes of the sessions of a selection.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Modes, QueryError> {
+        let span = selection.span(source, now_ns);
+        let mut modes = BTreeSet::new();
+        for part in source.parts() {
+            part.sessions(Extent::Account, &|_| true, &mut |id, session| {
+                if selection.is_during(session, &span) && selection.matches_session(id, session) {
+                    modes.insert(session.mode());
+                }
+            })?;
+        }
+        Ok(Modes(modes))
+    }
+
+    /// Returns what the samples stand for, in words.
+    pub fn time(&self) -> &'static str {
+        match self.0.iter().collect::<Vec<_>>()[..] {
+            [] => Mode::default().time(),
+            [mode] => mode.time(),
+            // Sums of different times mean nothing; the list of processes tells them apart.
+            _ => "time of several modes",
+        }
+    }
+
+    /// Returns the names of the modes.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|mode| mode.name()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_modes_have_no_common_time() {
+        let time = |modes: &[Mode]| Modes(modes.iter().copied().collect()).time();
+        assert_eq!(time(&[]), "CPU time");
+        assert_eq!(time(&[Mode::Wall]), "wall time");
+        assert_eq!(time(&[Mode::Wall, Mode::CpuTime]), "time of several modes");
+    }
+}

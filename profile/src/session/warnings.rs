@@ -1,0 +1,155 @@
+//! Warnings about the completeness and the accuracy of a profile.
+
+use std::fmt::Write;
+
+use proto::framing::FramingError;
+
+use crate::session::Session;
+use crate::session::account::{CpuTime, Timers, Waiting};
+use crate::session::delivery::Delivery;
+use crate::session::mode::Mode;
+use crate::session::trust::{Outcome, SelfTest};
+use crate::text::quantity::{count, duration, percent, share};
+
+/// A profile gets a warning if its samples explain less than this share of CPU time.
+const TRUSTED: f64 = 0.95;
+/// A profile gets a warning if this share of its samples, or more, is biased.
+const MOST: f64 = 0.5;
+
+/// Warning of a profile with a part of the session's samples.
+pub const PART: &str = "a part of the session is shown; the account is of the whole session";
+
+/// Warning of a session without an end. It is none for a profile that goes on.
+pub const UNENDED: &str = "the session did not end properly; its last samples may be missing";
+
+/// The facts that the warnings of a session depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'s> {
+    /// The session.
+    pub session: &'s Session,
+    /// Its account.
+    pub cpu: &'s CpuTime,
+    /// True if the agent ended the session or is still sending; false if its data stops without an end.
+    pub is_complete: bool,
+    /// Why reading the recording stopped before its last byte.
+    pub cut: Option<FramingError>,
+    /// True if a part of the session is shown.
+    pub is_part: bool,
+    /// Samples whose stacks were never defined.
+    pub unknown_samples: u64,
+}
+
+impl Evidence<'_> {
+    /// Returns the warnings as sentences without capital and full stop.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let time = self.session.mode().time();
+        let (statistics, missing_messages) = (&self.session.statistics, self.session.missing_messages);
+        if !self.is_complete {
+            warnings.push(UNENDED.to_owned());
+        }
+        if let Some(why) = self.session.goodbye.as_deref().and_then(early_end) {
+            warnings.push(format!("the profile ended before the program: {why}"));
+        }
+        if let Some(cut) = &self.cut {
+            warnings.push(format!("the recording is cut off: {cut}"));
+        }
+        if missing_messages > 0 {
+            warnings.push(format!("{missing_messages} messages are missing"));
+        }
+        if self.unknown_samples > 0 {
+            warnings.push(format!("{} samples have no names", count(self.unknown_samples)));
+        }
+        if self.session.samples == 0 && self.cpu.lost_ns() > 0 {
+            warnings.push(self.unexplained());
+        } else if self.session.samples == 0 {
+            warnings.push(format!(
+                "no samples were taken: the program used less {time} than a sampling interval"
+            ));
+        } else if self.is_part {
+            warnings.push(PART.to_owned());
+        } else if statistics.is_none() {
+            warnings.push(format!("no statistics were received, so there is no account of {time}"));
+        } else if self.cpu.explained() < TRUSTED {
+            warnings.push(self.unexplained());
+        }
+        let biased = share(self.session.biased, self.session.samples);
+        if biased >= MOST && self.session.mode() != Mode::Jvmti {
+            warnings.push(later_lines(biased));
+        }
+        let Some(statistics) = statistics else { return warnings };
+        let Waiting { throttled_ns, throttled_periods, .. } = Waiting::new(statistics);
+        if let Some(ns) = throttled_ns.filter(|&ns| ns > 0) {
+            let periods = count(throttled_periods.unwrap_or(0));
+            warnings.push(format!(
+                "the cgroup's CPU limit stopped the program for {} in {periods} periods; no sample shows that time",
+                duration(ns)
+            ));
+        }
+        let delivery = Delivery::new(statistics);
+        if delivery.merged_samples > 0 {
+            warnings.push(merged(&delivery));
+        }
+        for test in SelfTest::all(statistics).iter().filter(|test| test.outcome == Outcome::Failed) {
+            warnings.push(format!("the agent's self-test failed ({}): {}", test.capability, test.detail));
+        }
+        if Timers::new(statistics).turns > 0 {
+            warnings.push(
+                "there were fewer timers than threads, so threads shared timers; raise 'ulimit -i'"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+
+    /// Returns the warning about CPU time without samples, by cause.
+    fn unexplained(&self) -> String {
+        let parts = [
+            (self.cpu.before_timer, "was used before timers ran"),
+            (self.cpu.lost_ns(), "was lost"),
+            (self.cpu.unfinished, "lies in unfinished periods"),
+            (self.cpu.profiler, "was used by the profiler"),
+            (self.cpu.outside, "lies outside the accounts of threads"),
+        ];
+        let mut parts: Vec<_> = parts.into_iter().filter(|&(ns, _)| ns > 0).collect();
+        parts.sort_by_key(|&(ns, _)| std::cmp::Reverse(ns));
+        let parts: Vec<String> =
+            parts.into_iter().map(|(ns, what)| format!("{} {what}", duration(ns))).collect();
+        let time = self.session.mode().time();
+        let explained = percent(self.cpu.explained());
+        format!("only {explained} of {time} is explained by samples: {}", parts.join(", "))
+    }
+}
+
+/// Returns the warning about samples whose line is that of a later instruction than the one that ran.
+fn later_lines(share: f64) -> String {
+    format!(
+        "{} of the samples have the line of a later call, because their code was compiled before the profiler came; \
+         'java -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints', or the profiler at the start, makes lines right",
+        percent(share)
+    )
+}
+
+/// Returns why an agent ended a profile by itself, from the reason in its last message.
+fn early_end(reason: &str) -> Option<&'static str> {
+    match reason {
+        "no_destination" => Some("no other destination was left"),
+        "handler_replaced" => Some("the program installed its own handler for the signal of the timers"),
+        "internal_error" => Some("an internal error of the agent"),
+        _ => None,
+    }
+}
+
+/// Returns the warning about samples that were merged while the collector was unreachable.
+fn merged(delivery: &Delivery) -> String {
+    let mut text = format!(
+        "{} samples were merged while the collector was unreachable, to a time resolution of {}",
+        count(delivery.merged_samples),
+        duration(delivery.resolution_ns)
+    );
+    if delivery.unnamed_ns > 0 {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "; {} of them without their stacks", duration(delivery.unnamed_ns));
+    }
+    text
+}

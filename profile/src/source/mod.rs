@@ -1,0 +1,168 @@
+//! Sources of samples: a recording in memory, or a store.
+//!
+//! A source consists of parts, each with its own dictionary: a recording has one, a store one for each partition.
+//! Queries visit the parts one after the other and merge the results by name.
+
+pub mod asked;
+pub mod cell;
+pub mod recording;
+
+use std::ops::Range;
+
+use proto::framing::FramingError;
+
+use crate::dictionary::Dictionary;
+use crate::session::Session;
+use crate::source::cell::Cell;
+
+/// Why a source cannot be read, as text of the source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ReadError(pub String);
+
+/// One sample, or several samples that the agent merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Session it belongs to.
+    pub session: u64,
+    /// Nanoseconds since the epoch.
+    pub time_ns: u64,
+    /// Thread number.
+    pub thread: u32,
+    /// Stack number in the part's dictionary.
+    pub stack: u32,
+    /// CPU time that it represents.
+    pub cpu_ns: u64,
+    /// Number of samples merged into it.
+    pub count: u32,
+}
+
+impl Sample {
+    /// Returns the sample as an addend of a sum.
+    pub fn cell(&self) -> Cell {
+        Cell { cpu_ns: self.cpu_ns, samples: self.count.into() }
+    }
+}
+
+/// A time whose samples cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Gap {
+    /// File with the samples.
+    pub path: String,
+    /// Nanoseconds since the epoch.
+    pub from_ns: u64,
+    /// Nanoseconds since the epoch, exclusive.
+    pub to_ns: u64,
+}
+
+/// A range of time and a set of sessions to read.
+#[derive(Clone)]
+pub struct Scope<'s> {
+    /// Half-open range in nanoseconds since the epoch.
+    pub range_ns: Range<u64>,
+    /// Returns whether a session is in the set.
+    pub sessions: &'s dyn Fn(u64) -> bool,
+}
+
+/// Detail of sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// By thread where that is stored, else by group of threads.
+    Apart,
+    /// By group of threads, which allows reading coarse levels.
+    Together,
+}
+
+/// Part of a session that is read. A source that has all of it in memory passes all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// The introduction and the account of the process.
+    Account,
+    /// Also the threads and their accounts.
+    Threads,
+}
+
+/// Samples with one dictionary. `visit` can receive a key several times and must be quick, because a store may hold a
+/// lock during the call.
+///
+/// # Errors
+/// Methods fail if the source cannot be read.
+pub trait Part {
+    /// Returns the time from the first sample to the last, in whole minutes, as nanoseconds since the epoch; 0 to 0 if empty.
+    fn range_ns(&self) -> Range<u64>;
+
+    /// Returns whether single samples are kept for the whole range.
+    fn has_samples(&self) -> bool;
+
+    /// Calls `read` once with the dictionary; `read` must not call this method.
+    fn dictionary(&self, read: &mut dyn FnMut(&Dictionary)) -> Result<(), ReadError>;
+
+    /// Visits the sessions for which `is_selected` holds, in the order of their ids.
+    fn sessions(
+        &self,
+        extent: Extent,
+        is_selected: &dyn Fn(u64) -> bool,
+        visit: &mut dyn FnMut(u64, &Session),
+    ) -> Result<(), ReadError>;
+
+    /// Visits CPU time by session and stack.
+    fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError>;
+
+    /// Visits CPU time by session, thread and stack, of the threads for which `is_selected` holds.
+    fn thread_stacks(
+        &self,
+        scope: &Scope<'_>,
+        is_selected: &dyn Fn(u64, u32) -> bool,
+        visit: &mut dyn FnMut(u64, u32, u32, Cell),
+    ) -> Result<(), ReadError>;
+
+    /// Visits CPU time by session, thread and time: seconds since the epoch, a second or more.
+    fn times(
+        &self,
+        scope: &Scope<'_>,
+        threads: Threads,
+        visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
+    ) -> Result<(), ReadError>;
+
+    /// Visits the single samples that are kept.
+    fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError>;
+
+    /// Returns whether samples may exist in this range of nanoseconds since the epoch.
+    fn overlaps(&self, range_ns: &Range<u64>) -> bool {
+        let own = self.range_ns();
+        own.start < range_ns.end && range_ns.start < own.end
+    }
+}
+
+/// A recording or a store.
+pub trait Source {
+    /// Returns the parts, oldest first.
+    fn parts(&self) -> Vec<Box<dyn Part + '_>>;
+
+    /// Returns the time after the last sample, to which relative times refer, if the source gets no further samples.
+    fn end_ns(&self) -> Option<u64>;
+
+    /// Returns why reading stopped before the last byte; `None` if every byte was read.
+    fn cut(&self) -> Option<FramingError>;
+
+    /// Returns the text of the source file with this path below the root of a source tree, such as
+    /// `java/util/HashMap.java`; `None` if it is not available.
+    fn source_text(&self, _file: &str) -> Option<String> {
+        None
+    }
+
+    /// Returns the times whose samples cannot be read; a failed question may add one.
+    fn gaps(&self) -> Vec<Gap> {
+        Vec::new()
+    }
+}
+
+/// Calls `read` with the dictionary of `part` and returns its result.
+///
+/// # Errors
+/// If the source cannot be read.
+pub fn with_dictionary<R>(part: &dyn Part, read: impl FnOnce(&Dictionary) -> R) -> Result<R, ReadError> {
+    let (mut read, mut result) = (Some(read), None);
+    part.dictionary(&mut |dictionary| result = read.take().map(|read| read(dictionary)))?;
+    result.ok_or_else(|| ReadError("the dictionary is missing".to_owned()))
+}

@@ -1,0 +1,206 @@
+//! Recordings: one session in a file, and in memory for queries.
+
+mod file;
+
+use std::ops::Range;
+use std::path::Path;
+
+use proto::framing::FramingError;
+use proto::rows::{has_equal_columns, rows};
+use proto::v1::{AgentMessage, Hello, SampleBatch, agent_message::Body};
+
+use crate::dictionary::{Dictionary, SessionRows};
+use crate::session::Session;
+use crate::source::cell::Cell;
+use crate::source::{Extent, Part, ReadError, Sample, Scope, Source, Threads};
+
+pub use file::{RecordingError, RecordingReader, RecordingWriter, keep_existing};
+
+const NS_PER_S: u64 = 1_000_000_000;
+const MINUTE_NS: u64 = 60 * NS_PER_S;
+
+/// A session in memory, as a source of samples.
+///
+/// Invariant: every received sample is kept, even if its thread or stack is unknown.
+#[derive(Debug)]
+pub struct Recording {
+    id: u64,
+    dictionary: Dictionary,
+    rows: SessionRows,
+    session: Session,
+    samples: Vec<Sample>,
+    cut: Option<FramingError>,
+}
+
+impl Recording {
+    /// Returns an empty recording of the session that `hello` introduces.
+    pub fn new(hello: Hello) -> Recording {
+        let mut session = Session::default();
+        let id = hello.session_id;
+        session.introduce(hello);
+        Recording {
+            id,
+            dictionary: Dictionary::unlimited(),
+            rows: SessionRows::default(),
+            session,
+            samples: Vec::new(),
+            cut: None,
+        }
+    }
+
+    /// Reads the recording at `path`, up to the cut if it is cut off.
+    ///
+    /// # Errors
+    /// As [`RecordingReader::open`].
+    pub fn read(path: &Path) -> Result<Recording, RecordingError> {
+        let mut reader = RecordingReader::open(path)?;
+        let mut recording = Recording::new(reader.hello().clone());
+        for message in reader.by_ref() {
+            recording.add(message);
+        }
+        recording.cut = reader.cut();
+        recording.dictionary.close();
+        recording.rows = SessionRows::default();
+        Ok(recording)
+    }
+
+    /// Adds a message; a message with a known sequence number is ignored.
+    pub fn add(&mut self, message: AgentMessage) {
+        if !self.session.accept(message.sequence) {
+            return;
+        }
+        match message.body {
+            Some(Body::Hello(hello)) => self.session.introduce(hello),
+            Some(Body::Dictionary(dictionary)) => {
+                if let Some(entries) = &dictionary.entries {
+                    self.dictionary.define(entries, &mut self.rows);
+                }
+                for thread in dictionary.threads {
+                    self.session.add_thread(thread);
+                }
+            }
+            Some(Body::Samples(batch)) => self.add_samples(&batch),
+            Some(Body::Statistics(statistics)) => {
+                self.session.see(statistics.time_ns, statistics.clock_shift_ms);
+                self.session.add_statistics(statistics);
+            }
+            Some(Body::Heartbeat(heartbeat)) => self.session.see(heartbeat.time_ns, 0),
+            Some(Body::Goodbye(goodbye)) => self.session.goodbye = Some(goodbye.reason),
+            // Bodies of later versions are skipped like unknown fields.
+            None => {}
+        }
+    }
+
+    fn add_samples(&mut self, batch: &SampleBatch) {
+        self.session.uneven_batches += u64::from(!has_equal_columns(batch));
+        for row in rows(batch) {
+            let time_ns = self.session.wall_ns(row.time_ns, batch.clock_shift_ms);
+            let stack = self.dictionary.stack_of_node(row.stack, &mut self.rows);
+            self.session.count(&row, time_ns, stack != 0);
+            self.samples.push(Sample {
+                session: self.id,
+                time_ns,
+                thread: row.thread,
+                stack,
+                cpu_ns: row.cpu_ns,
+                count: u32::try_from(row.count).unwrap_or(u32::MAX),
+            });
+        }
+    }
+
+    /// Removes the samples for which `keep` returns false, by the thread's kernel id (0 if it was never introduced) and by
+    /// time in nanoseconds since the epoch. The account still covers the whole session.
+    pub fn retain(&mut self, keep: impl Fn(u32, u64) -> bool) {
+        let session = &self.session;
+        let tid_of = |thread| session.thread(thread).map_or(0, |thread| thread.tid);
+        self.samples.retain(|sample| keep(tid_of(sample.thread), sample.time_ns));
+    }
+
+    /// Returns the session.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn within<'r>(&'r self, scope: &'r Scope<'_>) -> impl Iterator<Item = &'r Sample> {
+        let is_selected = (scope.sessions)(self.id);
+        self.samples.iter().filter(move |sample| is_selected && scope.range_ns.contains(&sample.time_ns))
+    }
+}
+
+impl Source for Recording {
+    fn parts(&self) -> Vec<Box<dyn Part + '_>> {
+        vec![Box::new(self)]
+    }
+
+    fn end_ns(&self) -> Option<u64> {
+        Some(self.samples.iter().map(|sample| sample.time_ns.saturating_add(1)).max().unwrap_or(0))
+    }
+
+    fn cut(&self) -> Option<FramingError> {
+        self.cut
+    }
+}
+
+impl Part for &Recording {
+    fn range_ns(&self) -> Range<u64> {
+        let times = || self.samples.iter().map(|sample| sample.time_ns);
+        let (Some(first), Some(last)) = (times().min(), times().max()) else { return 0..0 };
+        first / MINUTE_NS * MINUTE_NS..(last / MINUTE_NS).saturating_add(1).saturating_mul(MINUTE_NS)
+    }
+
+    fn has_samples(&self) -> bool {
+        true
+    }
+
+    fn dictionary(&self, read: &mut dyn FnMut(&Dictionary)) -> Result<(), ReadError> {
+        read(&self.dictionary);
+        Ok(())
+    }
+
+    fn sessions(
+        &self,
+        _: Extent,
+        is_selected: &dyn Fn(u64) -> bool,
+        visit: &mut dyn FnMut(u64, &Session),
+    ) -> Result<(), ReadError> {
+        if is_selected(self.id) {
+            visit(self.id, &self.session);
+        }
+        Ok(())
+    }
+
+    fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
+        self.within(scope).for_each(|sample| visit(sample.session, sample.stack, sample.cell()));
+        Ok(())
+    }
+
+    fn thread_stacks(
+        &self,
+        scope: &Scope<'_>,
+        is_selected: &dyn Fn(u64, u32) -> bool,
+        visit: &mut dyn FnMut(u64, u32, u32, Cell),
+    ) -> Result<(), ReadError> {
+        self.within(scope)
+            .filter(|sample| is_selected(sample.session, sample.thread))
+            .for_each(|sample| visit(sample.session, sample.thread, sample.stack, sample.cell()));
+        Ok(())
+    }
+
+    fn times(
+        &self,
+        scope: &Scope<'_>,
+        _: Threads,
+        visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
+    ) -> Result<(), ReadError> {
+        for sample in self.within(scope) {
+            let second = sample.time_ns / NS_PER_S;
+            visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
+        }
+        Ok(())
+    }
+
+    fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
+        self.within(scope).for_each(|sample| visit(*sample));
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! The page: one set of files, served by the collector's HTTP server or written with its data by [`standalone`].
+//!
+//! The scripts are classic scripts in one scope, in the order below: data, drawing, views, the frame around them.
+//! The only difference between both forms is the source of the data: HTTP or an element of the page.
+
+pub mod standalone;
+
+use crate::query::roots::ROOTS;
+
+/// The style sheet.
+pub const STYLE: &str = concat!(include_str!("style/frame.css"), include_str!("style/views.css"));
+
+/// The icon of the served page.
+pub const ICON: &str = include_str!("icon.svg");
+
+const DOCUMENT: &str = include_str!("index.html");
+const CALL_TREE: &str = include_str!("data/call_tree.js");
+const FROM_HTTP: &str = include_str!("data/http.js");
+const FROM_PAGE: &str = include_str!("data/embedded.js");
+const PAGE: &str = concat!(
+    include_str!("parts/numbers.js"),
+    include_str!("parts/elements.js"),
+    include_str!("parts/graph.js"),
+    include_str!("parts/timeline.js"),
+    include_str!("parts/lines.js"),
+    include_str!("views/flame.js"),
+    include_str!("views/tables.js"),
+    include_str!("views/callers.js"),
+    include_str!("views/compare.js"),
+    include_str!("views/statistics.js"),
+    include_str!("frame/address.js"),
+    include_str!("frame/search.js"),
+    include_str!("frame/surroundings.js"),
+    include_str!("frame/main.js"),
+);
+
+/// The script of the served page.
+pub fn script() -> String {
+    ["\"use strict\";\n", &roots_script(), CALL_TREE, FROM_HTTP, PAGE].concat()
+}
+
+/// Returns the definition of the functions that the flame graph folds.
+fn roots_script() -> String {
+    format!("const ROOTS = new Set({ROOTS:?});\n")
+}
+
+/// The document of the served page.
+pub fn document() -> String {
+    let head = "<link rel=\"icon\" href=\"/ui/icon.svg\" type=\"image/svg+xml\">\n\
+                <link rel=\"stylesheet\" href=\"/ui/app.css\">";
+    filled("Tickwalk", head, "<script src=\"/ui/app.js\"></script>")
+}
+
+/// Returns the document with its placeholders filled from front to back; placeholders inside a part are not filled.
+fn filled(title: &str, head: &str, scripts: &str) -> String {
+    let mut text = String::with_capacity(DOCUMENT.len() + head.len() + scripts.len());
+    let mut rest = DOCUMENT;
+    for (placeholder, part) in [("{{title}}", title), ("{{head}}", head), ("{{scripts}}", scripts)] {
+        if let Some((before, after)) = rest.split_once(placeholder) {
+            text.extend([before, part]);
+            rest = after;
+        }
+    }
+    text + rest
+}
