@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use queue::{Capacity, RingEnds, SlabClass};
 use sampler_thread::walk::snapshot::Snapshot;
-use tickwalk::arena::{self, Shared};
-use tickwalk::signal::{self, handler, ucontext};
+use tickwalk::handler::install;
+use tickwalk::handler::slots::{self, Shared};
+use tickwalk::handler::{on_tick, ucontext};
 
 /// Bytes of the stacks.
 const SIZES: [u64; 3] = [1 << 10, 8 << 10, 64 << 10];
@@ -32,12 +33,12 @@ const TIMED: usize = 2_001;
 const JAVA_THREAD: [u64; 8] = [0; 8];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let signal = signal::choose(None)?;
+    let signal = install::choose(None)?;
     let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(128 << 10, 8)];
     let mut shared = support::shared(signal, &plan, |_| 4_000_000, None);
     (shared.offsets.cont_entry, shared.offsets.saved_exception_pc) = (Some(0), Some(0));
-    let shared = arena::publish(shared).map_err(|_| "no memory")?;
-    signal::install(signal)?;
+    let shared = slots::publish(shared).map_err(|_| "no memory")?;
+    install::install(signal)?;
     let slot = shared.slots.get(SLOT).ok_or("no slot")?;
     let region = Box::leak(vec![MaybeUninit::uninit(); Capacity::Entries32.bytes() + 64].into_boxed_slice());
     let skip = region.as_ptr().align_offset(8);
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("the queue has a ring already".into());
     }
     slot.java_thread.store(JAVA_THREAD.as_ptr() as u64, Ordering::Release);
-    println!("handler {:x}", handler::on_tick as *const () as usize);
+    println!("handler {:x}", on_tick::on_tick as *const () as usize);
     std::io::stdout().flush()?;
     let runs = if std::env::args().nth(1).as_deref() == Some("time") { TIMED } else { 1 };
     let thread = std::thread::Builder::new().stack_size(4 * ABOVE);

@@ -1,69 +1,61 @@
 //! `libtickwalk.so`: the JVMTI agent, which samples every thread by a timer on its CPU clock, or offers the stack-walk API.
 //!
 //! Problem: a profiler runs inside a foreign process, which it must not crash, block or slow down.
-//! Approach: the entry points of the VM are here, those of Java and C programs in [`jvmti`] (`java_api.rs`, `c_api.rs`);
-//! [`options`] are parsed, [`session`] starts and stops everything in order;
-//! [`threads`] gives each thread a [`timer`]; [`signal::handler`] captures; the sampler thread does everything else.
+//! Approach: the entry points of the VM are here, those of Java and C programs in [`program_api`]. [`options`] are parsed,
+//! [`profile`] starts and stops everything in order; [`threads`] gives each thread a timer of [`clock`], [`handler`]
+//! captures; the sampler thread does everything else.
 //! Invariant: after every error the JVM starts and runs (with `strict`, an error at start stops it).
 //! Sources: JVMTI 1.2, "Agent Start-Up", "Agent Shutdown".
+//!
+//! Rooms, from the bottom up:
+//! - [`guest`]: how the agent behaves in somebody else's process: messages, scheduling, memory.
+//! - [`options`]: the option string, parsed.
+//! - [`clock`]: timers and counters on the CPU clocks of threads.
+//! - [`handler`]: what runs in a signal handler, and the memory that it touches.
+//! - [`jvmti`]: the VM's function tables, checked.
+//! - [`vm`]: what is read and tested of the VM itself.
+//! - [`threads`]: the profiled threads.
+//! - [`dumps`]: the stacks of all threads as text.
+//! - [`profile`]: the life of a profile.
+//! - [`program_api`]: profiles that a program starts, ends and reads by itself.
+//! - [`hooks`]: for developers, and never in a library that is shipped.
+//! - [`stack_api`]: the stack-walk API.
 #![deny(unsafe_code)]
 
 // Unit tests use the support of the other tests.
 #[cfg(test)]
 extern crate self as tickwalk;
 
-#[allow(unsafe_code, reason = "memory that signal handlers touch")]
-pub mod arena;
-mod control;
-pub mod debug_options;
-mod destinations;
+pub mod clock;
 mod dumps;
-mod handler_memory;
+mod guest;
+#[allow(unsafe_code, reason = "signal handlers and the memory that they touch")]
+pub mod handler;
 #[cfg(feature = "hooks")]
 #[allow(unsafe_code, reason = "called by the signal handler")]
 pub mod hooks;
 #[allow(unsafe_code, reason = "raw function tables of the VM")]
 pub mod jvmti;
-pub mod kernel_threads;
-#[allow(unsafe_code, reason = "an allocator")]
-mod large_blocks;
-mod log;
 pub mod options;
-#[allow(unsafe_code, reason = "raw system calls of perf events")]
-pub mod perf_event;
+pub mod profile;
 mod program_api;
-mod redaction;
-#[allow(unsafe_code, reason = "memory of rings, given back to the kernel")]
-pub mod rings;
-#[allow(unsafe_code, reason = "system calls that libraries do not have")]
-mod scheduling;
-pub mod self_test;
-pub mod session;
-mod session_facts;
-#[allow(unsafe_code, reason = "signal handlers")]
-pub mod signal;
 #[allow(unsafe_code, reason = "live stacks and functions for C programs")]
 pub mod stack_api;
-mod stack_dump;
-mod start;
-pub mod start_error;
-mod thread_layout;
 pub mod threads;
-pub mod tick;
-mod time_source;
-#[allow(unsafe_code, reason = "raw timer system calls")]
-pub mod timer;
-mod vm_tables;
+pub mod vm;
 
 use std::ffi::{CStr, c_char, c_void};
 
 use jni::sys::{JNI_EEXIST, JNI_EINVAL, JNI_ERR, JNI_OK, JavaVM, jint};
 
-use crate::jvmti::callbacks::{self, ClaimError};
+use crate::dumps::print;
+use crate::guest::log;
 use crate::jvmti::guard;
 use crate::jvmti::vm::Vm;
 use crate::options::Options;
-use crate::start::Refusal;
+use crate::profile::events::{self, ClaimError};
+use crate::profile::start::{self, Refusal};
+use crate::profile::status;
 
 /// Called by the VM before anything else runs, for `-agentpath` and `-agentlib`.
 ///
@@ -111,18 +103,18 @@ pub unsafe extern "system" fn Agent_OnAttach(
         if options == STOP {
             return stop_attached(vm);
         }
-        if let Some(reply) = control::status_reply(&options) {
+        if let Some(reply) = status::status_reply(&options) {
             // A command that does not listen any more needs no answer.
-            return control::answer(reply, callbacks::phase()).map_or(JNI_ERR, |()| JNI_OK);
+            return status::answer(reply, events::phase()).map_or(JNI_ERR, |()| JNI_OK);
         }
-        if let Some(reply) = stack_dump::reply(&options) {
-            return stack_dump::answer(vm, reply).map_or(JNI_ERR, |()| JNI_OK);
+        if let Some(reply) = print::reply(&options) {
+            return print::answer(vm, reply).map_or(JNI_ERR, |()| JNI_OK);
         }
         if options::is_for_api(&options) {
             return load_api(vm, &options, true);
         }
         // An agent that waits has read the environment when it was loaded.
-        let options = match control::with_defaults(&options) {
+        let options = match status::with_defaults(&options) {
             unchanged if unchanged == options => with_environment(&options),
             merged => merged,
         };
@@ -130,7 +122,7 @@ pub unsafe extern "system" fn Agent_OnAttach(
         if options::waits_for_start(&options) {
             return outcome;
         }
-        if outcome == JNI_OK && !callbacks::attach_now(vm) && options::is_strict(&options) {
+        if outcome == JNI_OK && !events::attach_now(vm) && options::is_strict(&options) {
             return JNI_ERR;
         }
         outcome
@@ -144,7 +136,7 @@ pub unsafe extern "system" fn Agent_OnAttach(
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "entry point")]
 pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
-    guard::entry_point((), || callbacks::stop("agent_unload"));
+    guard::entry_point((), || events::stop("agent_unload"));
 }
 
 /// Returns the VM and the text of the options.
@@ -164,10 +156,10 @@ unsafe fn arguments(vm: *mut JavaVM, options: *const c_char) -> (Vm, String) {
 
 /// Ends the profile in a program that runs on.
 fn stop_attached(vm: Vm) -> jint {
-    if callbacks::stop_attached(vm) {
+    if events::stop_attached(vm) {
         return JNI_OK;
     }
-    if !callbacks::vm_ends() {
+    if !events::vm_ends() {
         log::print("no profile runs in this JVM, so there is nothing to stop");
     }
     JNI_EINVAL

@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicU64;
 
 use stackwalk::CompilerOffsets;
-use tickwalk::signal::compilation::{Compilers, ENV_TO_TASK};
+use tickwalk::handler::compilation::{Compilers, ENV_TO_TASK};
 
 const ENV: u32 = 16;
 const TASK: u32 = 8;

@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::atomic::Ordering;
 
-use tickwalk::arena::Shared;
+use tickwalk::handler::slots::Shared;
 use tickwalk::threads::JavaThread;
 
 const ADDRESS: u64 = 0x7f00_0000_1000;

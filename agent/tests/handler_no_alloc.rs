@@ -19,9 +19,10 @@ use queue::{Capacity, Lost, LostCause, RingEnds, SlabClass};
 use sampler_thread::account::clock::ThreadClock;
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use support::send;
-use tickwalk::arena::{self, Shared};
-use tickwalk::signal::{self, grid::Key};
-use tickwalk::timer::Timer;
+use tickwalk::clock::grid::Key;
+use tickwalk::clock::timer::Timer;
+use tickwalk::handler::install;
+use tickwalk::handler::slots::{self, Shared};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static IN_HANDLER_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -36,7 +37,7 @@ fn gettid() -> i32 {
 /// Counts a call of an allocator.
 fn count() {
     CALLS.fetch_add(1, Ordering::Relaxed);
-    let busy = arena::shared().is_some_and(|shared| shared.slots[SLOT].busy.load(Ordering::Relaxed));
+    let busy = slots::shared().is_some_and(|shared| shared.slots[SLOT].busy.load(Ordering::Relaxed));
     // While the handler runs on the ticking thread, an allocation there is the handler's; other threads of the test
     // harness allocate at any time.
     if busy && gettid() == TICKING.load(Ordering::Relaxed) {
@@ -105,7 +106,7 @@ const INTERVAL_NS: u64 = 4_000_000;
 
 fn publish(signal: i32) -> &'static Shared {
     let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(256 << 10, 64)];
-    arena::publish(support::shared(signal, &plan, |number| (number + 1) * INTERVAL_NS, None)).expect("memory")
+    slots::publish(support::shared(signal, &plan, |number| (number + 1) * INTERVAL_NS, None)).expect("memory")
 }
 
 /// Bounds of the calling thread's stack.
@@ -163,13 +164,13 @@ fn own_cpu_ns() -> u64 {
 
 #[test]
 fn real_ticks_neither_allocate_nor_get_lost() {
-    let signal = signal::choose(None).expect("a free signal");
+    let signal = install::choose(None).expect("a free signal");
     TICKING.store(gettid(), Ordering::Relaxed);
     // SAFETY: a handler with one argument, installed before ours.
     let previous = unsafe { libc::signal(signal, foreign as *const () as usize) };
     assert_eq!(previous, libc::SIG_DFL);
     let shared = publish(signal);
-    signal::install(signal).expect("installed");
+    install::install(signal).expect("installed");
 
     let slot = &shared.slots[SLOT];
     let region =

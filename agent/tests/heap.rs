@@ -14,9 +14,10 @@ use stackwalk::{
     Capture, ChunkBottom, ChunkClass, Colours, Committed, FORWARDED, FrozenOffsets, Objects, RegionState,
     Regions, Shifted, Space, ThreadOffsets,
 };
-use tickwalk::arena::Shared;
-use tickwalk::signal::heap::{Heap, Reference};
-use tickwalk::signal::{self, mounted};
+use tickwalk::handler::heap::{Heap, Reference};
+use tickwalk::handler::install;
+use tickwalk::handler::mounted;
+use tickwalk::handler::slots::Shared;
 
 /// Values of a thread's state.
 const IN_NATIVE: u64 = 4;
@@ -113,7 +114,7 @@ impl Made {
     }
 
     fn shared_with(&self, frozen: FrozenOffsets) -> Shared {
-        let signal = signal::choose(None).expect("a free signal");
+        let signal = install::choose(None).expect("a free signal");
         Shared {
             frozen: Some(Box::leak(Box::new(frozen))),
             offsets: ThreadOffsets { in_java: IN_JAVA as u32, ..ThreadOffsets::default() },

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use jni::sys::{JNIEnv, JNINativeInterface__1_1, jclass, jfieldID, jint, jlong, jobject};
 use jvmti_sys::{jthread, jvmtiEnv, jvmtiInterface_1};
 use stackwalk::{LiveMemory, ThreadOffsets};
-use tickwalk::arena::Shared;
+use tickwalk::handler::slots::Shared;
 use tickwalk::jvmti::jni_calls::Jni;
 use tickwalk::jvmti::{Jvmti, ThreadRef};
 use tickwalk::threads::{JavaThread, JavaThreads, Registry};

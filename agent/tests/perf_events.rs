@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, gettid};
 use sampler_thread::account::clock::own_cpu_nanos;
-use tickwalk::arena;
-use tickwalk::perf_event::{self, PerfEvent};
-use tickwalk::signal::descriptors::{self, Descriptors};
-use tickwalk::signal::grid::Key;
-use tickwalk::signal::{self, io_signal};
+use tickwalk::clock::descriptors::{self, Descriptors};
+use tickwalk::clock::grid::Key;
+use tickwalk::clock::perf_event::{self, PerfEvent};
+use tickwalk::handler::install;
+use tickwalk::handler::io_signal;
+use tickwalk::handler::slots;
 
 const PERIOD_NS: u64 = 1_000_000;
 
@@ -56,7 +57,7 @@ fn an_event_sends_signals_until_it_ends() {
         eprintln!("SKIPPED: {error}");
         return;
     }
-    let chosen = signal::choose(None).expect("a free signal");
+    let chosen = install::choose(None).expect("a free signal");
     // SAFETY: all-zero bytes are a valid sigaction; the handler has the form that SA_SIGINFO announces.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -64,7 +65,7 @@ fn an_event_sends_signals_until_it_ends() {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         assert_eq!(libc::sigaction(chosen, &raw const action, std::ptr::null_mut()), 0);
     }
-    let table = Descriptors::new(arena::map_words(perf_event::most_descriptors()).expect("memory"));
+    let table = Descriptors::new(slots::map_words(perf_event::most_descriptors()).expect("memory"));
     let key = Key::default().next(3);
     let event = PerfEvent::create(gettid().as_raw(), chosen, table, 7, key).expect("an event");
     let descriptor = event.number() - 1;
@@ -109,6 +110,6 @@ fn an_event_sends_signals_until_it_ends() {
     assert_eq!(unsafe { libc::raise(libc::SIGIO) }, 0);
     io_signal::uninstall().expect("removed");
     blocked.thread_unblock().expect("a mask");
-    let action = signal::current_action(libc::SIGIO).expect("a signal").sa_sigaction;
+    let action = install::current_action(libc::SIGIO).expect("a signal").sa_sigaction;
     assert_eq!(action, libc::SIG_DFL);
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use queue::SlabClass;
-use tickwalk::{arena, signal};
+use tickwalk::handler::{install, slots};
 
 static CALLED: AtomicBool = AtomicBool::new(false);
 
@@ -27,11 +27,11 @@ fn mask(how: i32, signal: i32) {
 
 #[test]
 fn a_queued_signal_does_not_end_the_process() {
-    let chosen = signal::choose(None).expect("a free signal");
+    let chosen = install::choose(None).expect("a free signal");
     let plan = [SlabClass::fixed(512, 2)];
-    let shared = arena::publish(support::shared(chosen, &plan, |_| 1_000_000, None)).expect("memory");
-    signal::install(chosen).expect("installed");
-    assert!(signal::has_handler(chosen));
+    let shared = slots::publish(support::shared(chosen, &plan, |_| 1_000_000, None)).expect("memory");
+    install::install(chosen).expect("installed");
+    assert!(install::has_handler(chosen));
 
     let ((blocked, is_blocked), (go_on, may_go_on)) = (channel(), channel::<()>());
     let thread = std::thread::spawn(move || {
@@ -45,15 +45,15 @@ fn a_queued_signal_does_not_end_the_process() {
     let target = is_blocked.recv().expect("sent") as libc::pthread_t;
     // SAFETY: the thread waits for the channel.
     assert_eq!(unsafe { libc::pthread_kill(target, chosen) }, 0);
-    signal::uninstall(shared).expect("removed");
-    assert!(!signal::has_handler(chosen));
+    install::uninstall(shared).expect("removed");
+    assert!(!install::has_handler(chosen));
     go_on.send(()).expect("received");
     thread.join().expect("the process lives");
 
     // A handler that the program has installed stays.
     // SAFETY: a handler with one argument.
     unsafe { libc::signal(chosen, foreign as *const () as usize) };
-    signal::uninstall(shared).expect("nothing to do");
+    install::uninstall(shared).expect("nothing to do");
     // SAFETY: the handler is installed.
     assert_eq!(unsafe { libc::raise(chosen) }, 0);
     assert!(CALLED.load(Ordering::Relaxed));

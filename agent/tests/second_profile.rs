@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use libc::SI_TIMER;
 use queue::{LostCause, SlabClass};
 use support::send;
-use tickwalk::arena::{self, Shared};
-use tickwalk::signal::{self, SignalError};
+use tickwalk::handler::install::{self, SignalError};
+use tickwalk::handler::slots::{self, Shared};
 
 /// Number of runs of each of two foreign handlers.
 static CALLED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
@@ -36,8 +36,8 @@ fn install_foreign(signal: i32, handler: extern "C" fn(i32)) {
 
 fn publish(signal: i32, former: Option<&'static Shared>) -> &'static Shared {
     let plan = [SlabClass::fixed(512, 2)];
-    let shared = arena::publish(support::shared(signal, &plan, |_| 1_000_000, former)).expect("memory");
-    signal::install(signal).expect("installed");
+    let shared = slots::publish(support::shared(signal, &plan, |_| 1_000_000, former)).expect("memory");
+    install::install(signal).expect("installed");
     shared
 }
 
@@ -52,7 +52,7 @@ fn ticks(shared: &Shared) -> u64 {
 
 #[test]
 fn each_signal_keeps_its_first_handler() {
-    let (usual, other) = (signal::choose(None).expect("a free signal"), libc::SIGRTMAX());
+    let (usual, other) = (install::choose(None).expect("a free signal"), libc::SIGRTMAX());
     install_foreign(usual, first_foreign);
     install_foreign(other, second_foreign);
 
@@ -69,7 +69,7 @@ fn each_signal_keeps_its_first_handler() {
     send(usual, SI_TIMER, slot(first));
     assert_eq!((ticks(first), called()), (2, [0, 0]));
 
-    arena::release_former(false, None);
+    slots::release_former(false, None);
     assert_eq!(ticks(first), 0, "its pages read as zero");
     let second = publish(other, Some(first));
     for signal in [usual, other] {
@@ -88,7 +88,7 @@ fn each_signal_keeps_its_first_handler() {
     assert_eq!(called(), [1, 2]);
 
     // The third uses the first one's signal again: its previous handler is not our own.
-    assert_eq!(signal::choose(None).expect("a free signal"), usual, "a signal with our own handler is free");
+    assert_eq!(install::choose(None).expect("a free signal"), usual, "a signal with our own handler is free");
     let third = publish(usual, Some(second));
     send(usual, SI_TIMER, slot(third));
     send(usual, SI_TIMER, slot(second));
@@ -97,8 +97,8 @@ fn each_signal_keeps_its_first_handler() {
 
     // A foreign handler over ours may call ours.
     install_foreign(other, first_foreign);
-    let refused = signal::previous_action(other, Some(third));
+    let refused = install::previous_action(other, Some(third));
     assert!(matches!(refused, Err(SignalError::TakenOver(number)) if number == other));
     install_foreign(other, second_foreign);
-    assert!(signal::previous_action(other, Some(third)).is_ok(), "the previous handler is restored");
+    assert!(install::previous_action(other, Some(third)).is_ok(), "the previous handler is restored");
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use stackwalk::{HotSpot, LiveMemory, Memory};
 
-use crate::arena::{Shared, ThreadSlot};
+use crate::handler::slots::{Shared, ThreadSlot};
 use crate::threads::Registry;
 
 /// Slots that are looked at: the threads of the program must be fewer.

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::log;
+use crate::guest::log;
 
 static DISABLED: AtomicBool = AtomicBool::new(false);
 

@@ -123,7 +123,7 @@ impl Jni {
     }
 
     /// Copies the text of a `java.lang.String`.
-    pub(super) fn text_of(&self, string: jobject) -> Option<String> {
+    pub(crate) fn text_of(&self, string: jobject) -> Option<String> {
         // SAFETY: a live reference to a string; whether it is a copy is not asked for.
         let bytes = unsafe { (self.functions().GetStringUTFChars)(self.env, string, std::ptr::null_mut()) };
         self.clear_unless(!bytes.is_null())?;
@@ -135,7 +135,7 @@ impl Jni {
     }
 
     /// Returns a class by name, as a local reference.
-    pub(super) fn class(&self, name: &CStr) -> Option<jclass> {
+    pub(crate) fn class(&self, name: &CStr) -> Option<jclass> {
         // SAFETY: the name is NUL-terminated.
         self.found(unsafe { (self.functions().FindClass)(self.env, name.as_ptr()) })
     }
@@ -143,7 +143,7 @@ impl Jni {
     /// Returns a class of the boot loader by its name in Java, as a local reference, and does not initialise it.
     ///
     /// FindClass initialises the class, and asks the program's class loader for it, by Java code that may not be compiled yet.
-    pub(super) fn boot_class(&self, name: &CStr) -> Option<jclass> {
+    pub(crate) fn boot_class(&self, name: &CStr) -> Option<jclass> {
         let name = self.string(name)?;
         // SAFETY: a live reference.
         let class_of = |object| self.found(unsafe { (self.functions().GetObjectClass)(self.env, object) });
@@ -165,12 +165,12 @@ impl Jni {
     }
 
     /// Returns an instance method of a class.
-    pub(super) fn method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
+    pub(crate) fn method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
         self.look_up(self.functions().GetMethodID, class, name, signature)
     }
 
     /// Returns a static method of a class.
-    pub(super) fn static_method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
+    pub(crate) fn static_method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
         self.look_up(self.functions().GetStaticMethodID, class, name, signature)
     }
 
@@ -178,7 +178,7 @@ impl Jni {
     ///
     /// # Safety
     /// `method` is a method of the object's class that takes `arguments`.
-    pub(super) unsafe fn call_long(
+    pub(crate) unsafe fn call_long(
         &self,
         object: jobject,
         method: jmethodID,
@@ -193,7 +193,7 @@ impl Jni {
 
     /// Calls a static method without parameters, whose signature says that it returns an object; returns a local
     /// reference.
-    pub(super) fn call_getter(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jobject> {
+    pub(crate) fn call_getter(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jobject> {
         let method = self.static_method(class, name, signature)?;
         // SAFETY: a static method of this class that takes no arguments and returns an object.
         let object =
@@ -203,27 +203,27 @@ impl Jni {
     }
 
     /// Reads a static int field.
-    pub(super) fn static_int(&self, class: jclass, name: &CStr) -> Option<i32> {
+    pub(crate) fn static_int(&self, class: jclass, name: &CStr) -> Option<i32> {
         let field = self.look_up(self.functions().GetStaticFieldID, class, name, c"I")?;
         // SAFETY: a static int field of this class.
         Some(unsafe { (self.functions().GetStaticIntField)(self.env, class, field) })
     }
 
     /// Reads a static long field.
-    pub(super) fn static_long(&self, class: jclass, name: &CStr) -> Option<i64> {
+    pub(crate) fn static_long(&self, class: jclass, name: &CStr) -> Option<i64> {
         let field = self.look_up(self.functions().GetStaticFieldID, class, name, c"J")?;
         // SAFETY: a static long field of this class.
         Some(unsafe { (self.functions().GetStaticLongField)(self.env, class, field) })
     }
 
     /// Makes a `java.lang.String`, as a local reference.
-    pub(super) fn string(&self, text: &CStr) -> Option<jobject> {
+    pub(crate) fn string(&self, text: &CStr) -> Option<jobject> {
         // SAFETY: the text is NUL-terminated.
         self.found(unsafe { (self.functions().NewStringUTF)(self.env, text.as_ptr()) })
     }
 
     /// Makes a `java.lang.String` of any text, as a local reference.
-    pub(super) fn string_of(&self, text: &str) -> Option<jobject> {
+    pub(crate) fn string_of(&self, text: &str) -> Option<jobject> {
         let units: Vec<u16> = text.encode_utf16().collect();
         let length = jint::try_from(units.len()).ok()?;
         // SAFETY: that many units lie there.
@@ -231,7 +231,7 @@ impl Jni {
     }
 
     /// Makes an array of bytes, as a local reference.
-    pub(super) fn byte_array(&self, bytes: &[u8]) -> Option<jobject> {
+    pub(crate) fn byte_array(&self, bytes: &[u8]) -> Option<jobject> {
         let length = jint::try_from(bytes.len()).ok()?;
         // SAFETY: any length is allowed.
         let array = self.found(unsafe { (self.functions().NewByteArray)(self.env, length) })?;
@@ -241,7 +241,7 @@ impl Jni {
     }
 
     /// Throws an exception of this class when the native method returns.
-    pub(super) fn throw(&self, class: &CStr, message: &str) {
+    pub(crate) fn throw(&self, class: &CStr, message: &str) {
         // A message has no NUL; without a class, the VM throws that it is missing.
         let Ok(message) = CString::new(message) else { return };
         // SAFETY: the name is NUL-terminated.
@@ -256,7 +256,7 @@ impl Jni {
     ///
     /// # Safety
     /// `function` takes and returns what the signature says.
-    pub(super) unsafe fn bind(
+    pub(crate) unsafe fn bind(
         &self,
         class: jclass,
         name: &CStr,
@@ -271,7 +271,7 @@ impl Jni {
     }
 
     /// Returns the pointer of the VM.
-    pub(super) fn vm(&self) -> Option<*mut JavaVM> {
+    pub(crate) fn vm(&self) -> Option<*mut JavaVM> {
         let mut vm = std::ptr::null_mut();
         // SAFETY: `vm` is writable.
         let code = unsafe { (self.functions().GetJavaVM)(self.env, &raw mut vm) };
@@ -279,13 +279,13 @@ impl Jni {
     }
 
     /// Makes a global reference, which lives until the VM ends.
-    pub(super) fn keep(&self, reference: jobject) -> Option<jobject> {
+    pub(crate) fn keep(&self, reference: jobject) -> Option<jobject> {
         // SAFETY: a live reference.
         self.found(unsafe { (self.functions().NewGlobalRef)(self.env, reference) })
     }
 
     /// Deletes a local reference, which must not be used again.
-    pub(super) fn release(&self, reference: jobject) {
+    pub(crate) fn release(&self, reference: jobject) {
         // SAFETY: a local reference of this thread, by the caller's promise the last use.
         unsafe { (self.functions().DeleteLocalRef)(self.env, reference) };
     }

@@ -41,24 +41,20 @@ macro_rules! jvmti_call {
     }};
 }
 
-pub mod c_api;
-pub mod callbacks;
-pub mod chunks;
+pub(crate) use jvmti_call;
+
 pub mod classes;
 pub mod flags;
 pub mod guard;
 pub mod initialised;
-pub mod java_api;
 pub mod jni_calls;
 pub mod loaders;
-pub mod pauses;
 pub mod routines;
 pub mod safe_fetch;
 pub mod stack_trace;
 pub mod symbols;
 pub mod thread_key;
 pub mod thread_names;
-pub mod trace_thread;
 pub mod vm;
 pub mod vm_memory;
 

@@ -253,6 +253,6 @@ pub const OPTIONS: [AgentOption; 36] = [
         "given without a value",
         "refuse to start the JVM when profiling cannot start",
     ),
-    // The form depends on the build: `crate::debug_options`.
+    // The form depends on the build: `crate::options::debug`.
     option(["debug", "HOOK"], "", "", "", "for experiments and tests only (`design/queue-sizes.md`)"),
 ];

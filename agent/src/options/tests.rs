@@ -102,7 +102,7 @@ fn mistakes_are_named() {
         "file=x,interval=99999999999999999999s",
         &format!("option 'interval': '99999999999999999999s' is not {}", form("interval")),
     );
-    check_error("file=x,debug=all", &format!("option 'debug': 'all' is not {}", debug_options::FORM));
+    check_error("file=x,debug=all", &format!("option 'debug': 'all' is not {}", debug::FORM));
     check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {}", form("gcdrain")));
     check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {}", form("maxstack")));
     check_error("file=x,depth=65537", &format!("option 'depth': '65537' is not {}", form("depth")));
@@ -130,10 +130,7 @@ fn mistakes_are_named() {
         "option 'file': the agent does not write the format of x.parquet; write file=NAME.tickwalk, then tickwalk export -o \
          x.parquet NAME.tickwalk",
     );
-    check_error(
-        "debug=queue:3g,file=x",
-        &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
-    );
+    check_error("debug=queue:3g,file=x", &format!("option 'debug': 'queue:3g' is not {}", debug::FORM));
     check_error("mode=walls,file=x", "option 'mode': 'walls' is not 'cputime', 'wall', 'jvmti' or 'api'");
     check_error("file=", "option 'file' needs a value, as in file=...");
     check_error(
@@ -180,7 +177,7 @@ fn several_hooks() {
     let expected = Probe { stops: true, shifted_walks: 100, ..Probe::default() };
     assert_eq!(options.debug.hooks.sampler.probe, expected);
     assert!(options.debug.hooks.broken_layout);
-    let form = debug_options::FORM;
+    let form = debug::FORM;
     for text in ["all", "shift:", "shift:x", "shift", "stops:1"] {
         let expected = format!("option 'debug': '{text}' is not {form}");
         check_error(&format!("file=x,debug={text}"), &expected);

@@ -4,9 +4,9 @@
 //! write in place of events and options that have no counterpart.
 //! Source: async-profiler 4, `docs/ProfilerOptions.md`, `docs/IntegratingAsyncProfiler.md`.
 
-use super::output::{Format, Output, format_of};
-use super::results::Failure;
 use crate::options::{Options, file_name};
+use crate::profile::output::{Format, Output, format_of};
+use crate::profile::results::Failure;
 
 /// The effect of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

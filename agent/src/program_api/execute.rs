@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use super::command::{Action, Command};
-use super::output::Format;
 use super::profile::{self, Request};
-use super::results::{self, Failure};
-use crate::control;
 use crate::jvmti::vm::Vm;
 use crate::options::Options;
+use crate::profile::output::Format;
+use crate::profile::results::{self, Failure};
+use crate::profile::status;
 
 /// Answer of a command whose result is a file.
 const DONE: &str = "OK";
@@ -72,7 +72,7 @@ fn dumped(command: Command) -> Result<Vec<u8>, Failure> {
 }
 
 fn status() -> String {
-    match control::since_start().filter(|_| profile::is_running()) {
+    match status::since_start().filter(|_| profile::is_running()) {
         Some(since) => format!("profiling CPU time for {} s\n", since.as_secs()),
         None => "no profile runs\n".to_owned(),
     }

@@ -7,10 +7,10 @@
 //! [`results`] have the operations, which the C functions use as well; [`thread_filter`] keeps the samples of chosen threads.
 //! Invariant: nothing here runs unless the program asks for it; nothing is left on the disk but the files it names.
 
+#[allow(unsafe_code, reason = "functions for C and Java programs")]
+pub mod c;
 pub mod command;
 pub mod execute;
-pub mod output;
+#[allow(unsafe_code, reason = "functions for C and Java programs")]
+pub mod java;
 pub mod profile;
-pub mod results;
-pub mod storage;
-pub mod thread_filter;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::output::Output;
-use super::results::{self, Failure, Plan};
-use crate::control::{self, Phase};
-use crate::jvmti::callbacks;
 use crate::jvmti::vm::Vm;
 use crate::options::{self, Options};
-use crate::start::{self, Refusal};
+use crate::profile::events;
+use crate::profile::output::Output;
+use crate::profile::results::{self, Failure, Plan};
+use crate::profile::start::{self, Refusal};
+use crate::profile::status::{self, Phase};
 
 /// How a profile is started.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub struct Request {
 /// # Errors
 /// [`Failure::Request`] for wrong options, [`Failure::State`] if it cannot begin.
 pub fn start(vm: Vm, request: Request) -> Result<(), Failure> {
-    let options = control::with_defaults(&request.options);
+    let options = status::with_defaults(&request.options);
     let parsed = Options::parse(&options)?;
     if options::is_for_api(&options) || !parsed.starts {
         return Err(Failure::Request("mode=api and start=no start no profile; leave them out".to_owned()));
@@ -47,7 +47,7 @@ pub fn start(vm: Vm, request: Request) -> Result<(), Failure> {
 /// # Errors
 /// [`Failure::State`] if no profile runs, [`Failure::File`] if the result cannot be written; the profile has ended then.
 pub fn stop(vm: Vm) -> Result<(), Failure> {
-    match results::end_by(|| callbacks::stop_attached(vm))? {
+    match results::end_by(|| events::stop_attached(vm))? {
         true => Ok(()),
         false => Err(Failure::State("no profile runs in this JVM, so there is nothing to stop".to_owned())),
     }
@@ -55,5 +55,5 @@ pub fn stop(vm: Vm) -> Result<(), Failure> {
 
 /// Returns whether a profile runs.
 pub fn is_running() -> bool {
-    callbacks::phase() == Phase::Running
+    events::phase() == Phase::Running
 }

@@ -71,7 +71,7 @@ fn look_for_vm() {
     let Ok(jni) = vm.jni() else { return };
     if let Err(reason) = start::open_preloaded(vm, jni) {
         IS_REFUSED.store(true, Ordering::Relaxed);
-        crate::log::print(&format!("{reason}; the stack-walk API is not available"));
+        crate::guest::log::print(&format!("{reason}; the stack-walk API is not available"));
     }
 }
 

@@ -29,9 +29,10 @@ use super::iterator::{ApiIterator, INCLUDE_NON_JAVA_FRAMES};
 use super::queues::{self, Handler, MAX_ELEMENTS, Queue, Queues, queues};
 use super::subject::Subject;
 use super::walk::LiveWalk;
+use crate::guest::log;
+use crate::handler::slots;
+use crate::handler::ucontext::thread_pointer;
 use crate::jvmti::guard;
-use crate::signal::ucontext::thread_pointer;
-use crate::{arena, log};
 
 const THREAD_NAME: &str = "tickwalk-queues";
 
@@ -46,7 +47,7 @@ const PIN_LASTS: Duration = Duration::from_millis(200);
 /// Longest time that the end of the VM waits for the last drain.
 const LAST_DRAIN: Duration = Duration::from_secs(2);
 
-/// Slabs for copies of stacks, of the sizes that profiles have (`agent/src/handler_memory.rs`), for 20 ms of sixteen threads
+/// Slabs for copies of stacks, of the sizes that profiles have (`agent/src/handler/memory.rs`), for 20 ms of sixteen threads
 /// that enqueue a thousand stacks a second. Pages take no memory before they are used.
 const SLABS: [SlabClass; 4] = [
     SlabClass::fixed(8 << 10, 1024),
@@ -120,7 +121,7 @@ fn open(api: &'static Api) -> io::Result<&'static Queues> {
     if let (Some(queues), Some(_)) = (queues(), drain.as_ref()) {
         return Ok(queues);
     }
-    let region = arena::map_forever(SnapshotPool::bytes_needed(&SLABS) + queue::SLAB_ALIGN)?;
+    let region = slots::map_forever(SnapshotPool::bytes_needed(&SLABS) + queue::SLAB_ALIGN)?;
     let pool = SnapshotPool::new(region, &SLABS).map_err(|error| io::Error::other(error.to_string()))?;
     let detector = Detector::choose(&api.hotspot, api.memory, false);
     let freeing = CodeFreeing::choose(&api.hotspot, api.memory, Arc::default());

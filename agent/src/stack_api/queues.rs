@@ -30,9 +30,9 @@ use super::entry::with_caller;
 use super::errno::KeptErrno;
 use super::iterator::{ApiIterator, QueueElement, address_of, enqueuable, start_of};
 use super::subject::Subject;
-use crate::signal::mounted::MountedThread;
-use crate::signal::snapshot::{HEAD_BYTES, Snapshot, padded};
-use crate::signal::ucontext::thread_pointer;
+use crate::handler::mounted::MountedThread;
+use crate::handler::snapshot::{HEAD_BYTES, Snapshot, padded};
+use crate::handler::ucontext::thread_pointer;
 
 const ENQUEUED: i32 = 1;
 const NO_QUEUE: i32 = -5;

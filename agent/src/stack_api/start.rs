@@ -23,12 +23,13 @@ use super::api::{self, Api};
 use super::memos::{Memo, Memos};
 use super::queue_drain;
 use super::threads::Threads;
+use crate::guest::log;
+use crate::handler::own_stack;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, flags, guard, symbols, vm_memory};
-use crate::signal::own_stack;
-use crate::start_error::StartError;
-use crate::{log, thread_layout, vm_tables};
+use crate::profile::error::StartError;
+use crate::vm::{tables, thread_layout};
 
 /// Bit of `can_generate_native_method_bind_events` in the first word of capabilities (`jvmti.h`).
 const NATIVE_METHOD_BIND_EVENTS: u32 = 1 << 30;
@@ -62,8 +63,7 @@ pub fn open(vm: Vm, is_attached: bool) -> Result<(), StartError> {
     let unsupported = |reason| StartError::unsupported(&jvmti, reason);
     let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
     let memory = vm_memory::of_library(&library);
-    let hotspot =
-        vm_tables::layouts(Some(&library), memory).map_err(|error| unsupported(error.to_string()))?;
+    let hotspot = tables::layouts(Some(&library), memory).map_err(|error| unsupported(error.to_string()))?;
     make_symbols_global();
     let capabilities =
         jvmtiCapabilities { _bindgen_bitfield_1_: NATIVE_METHOD_BIND_EVENTS, ..jvmtiCapabilities::default() };

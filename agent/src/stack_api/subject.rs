@@ -21,7 +21,7 @@ use stackwalk::{Capture, Memory};
 
 use super::api::Api;
 use super::entry::Caller;
-use crate::signal::ucontext;
+use crate::handler::ucontext;
 
 /// Where a walk begins.
 #[derive(Clone, Copy)]

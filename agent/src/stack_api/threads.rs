@@ -19,9 +19,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use stackwalk::{LiveMemory, Memory, ThreadOffsets};
 
+use crate::handler::own_stack::{self, BlockOffset};
+use crate::handler::ucontext::load;
 use crate::jvmti::thread_key;
-use crate::signal::own_stack::{self, BlockOffset};
-use crate::signal::ucontext::load;
 
 /// C++ classes of Java threads that are remembered; JDK 25 has eight.
 const CLASSES: usize = 16;

@@ -22,9 +22,9 @@ use parking_lot::Mutex;
 use super::api::{Api, api};
 use super::walk::LAST_WITH_ADDRESSES;
 use super::{preloaded, queue_drain};
+use crate::guest::log;
 use crate::jvmti::classes::ClassRef;
 use crate::jvmti::{Jvmti, JvmtiError, guard};
-use crate::log;
 
 /// Bit of `can_tag_objects` in the first word of capabilities, and of `can_generate_object_free_events` in the second
 /// (`jvmti.h`).

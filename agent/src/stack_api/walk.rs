@@ -20,8 +20,8 @@ use stackwalk::{Frame, Frames, Frozen, Limits, LiveMemory, Memory, Method, Stop,
 use super::api::Api;
 use super::memos::{Room, Taken};
 use super::subject::Subject;
+use crate::handler::ucontext::load;
 use crate::jvmti::vm_memory;
-use crate::signal::ucontext::load;
 
 /// The stack bounds a walk; its user bounds the frames.
 const LIMITS: Limits = Limits { max_frames: u32::MAX };

@@ -162,7 +162,7 @@ mod tests {
             ready.wait();
             // Other tests start and end threads meanwhile: a listing counts where nothing changed around it.
             let (links, listed) = std::iter::repeat_with(|| {
-                (files.look().links, crate::kernel_threads::list().len(), files.look().links)
+                (files.look().links, crate::threads::kernel::list().len(), files.look().links)
             })
             .find_map(|(before, listed, after)| (before == after).then_some((before, listed as u64)))
             .unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Perf events against the clocks of their threads, and descriptors that can be closed.
 //!
-//! Problem: the time of an event differs from its thread's CPU clock ([`Drift`](crate::signal::drift)), signals that the
+//! Problem: the time of an event differs from its thread's CPU clock ([`Drift`](crate::clock::drift)), signals that the
 //! kernel cannot queue are missing, and a signal on its way carries nothing but the descriptor of its event.
 //! Approach: in each round, the clocks of threads that were sampled since the last one are compared with the claimed periods.
 //! What the clock is ahead in two rounds in a row is added to the next samples, what it is behind is left out. If the kernel
@@ -19,8 +19,9 @@ use sampler_thread::process::Gap;
 use super::registry::{Registry, pass_on};
 use super::source::Source;
 use super::table::{Entry, Table};
-use crate::kernel_threads::SignalState;
-use crate::signal::{self, io_signal};
+use crate::handler::install;
+use crate::handler::io_signal;
+use crate::threads::kernel::SignalState;
 
 /// Periods that the clock of a thread must be ahead for its signals to count as missing after the kernel has refused some.
 const MISSING: i64 = 3;
@@ -126,7 +127,7 @@ impl Registry {
     /// Ends the events of the calling thread, which ends as far as the VM is concerned.
     pub(super) fn close_own_events(&self, table: &mut Table, index: u32) {
         let Some(entry) = table.entry_mut(index) else { return };
-        if self.shared.descriptors.is_some() && signal::is_blocked(self.signal) {
+        if self.shared.descriptors.is_some() && install::is_blocked(self.signal) {
             // Signals may come when the thread unblocks them.
             entry.end_timer();
             let tid = entry.facts.tid;

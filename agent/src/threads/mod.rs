@@ -12,6 +12,7 @@ mod compilers;
 mod discovery;
 mod events;
 mod java_threads;
+pub mod kernel;
 mod periods;
 mod registry;
 mod remainder;
@@ -21,6 +22,7 @@ mod silent;
 mod source;
 mod table;
 mod timers;
+pub mod trace_thread;
 pub mod traced;
 
 pub use discovery::ThreadFiles;

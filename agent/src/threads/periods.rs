@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::signal::grid::PERIODS;
+use crate::clock::grid::PERIODS;
 
 /// Complete drains during which an index keeps its period after its last thread.
 const QUARANTINE: u64 = 3;

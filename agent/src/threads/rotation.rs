@@ -20,7 +20,7 @@ use sampler_thread::process::{Gap, ThreadFacts, TimerCounts};
 
 use super::registry::Registry;
 use super::table::{Entry, Table};
-use crate::timer;
+use crate::clock::timer;
 
 /// Minimum number of rounds a thread keeps its timer.
 const MIN_ROUNDS: u64 = 2;

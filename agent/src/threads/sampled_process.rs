@@ -19,9 +19,11 @@ use stackwalk::{HotSpot, LiveMemory};
 use super::Registry;
 use super::discovery::ThreadFiles;
 use super::registry::pass_on;
-use crate::arena;
+use crate::clock::tick;
+use crate::handler::install;
+use crate::handler::slots;
 use crate::jvmti::{symbols, vm_memory};
-use crate::{kernel_threads, signal, tick};
+use crate::threads::kernel;
 
 /// Most searches for the bounds of a thread's stack: a thread that runs coroutines would need one for every sample.
 const MAX_STACK_SEARCHES: u8 = 3;
@@ -80,7 +82,7 @@ impl Queues for SampledProcess {
     }
 
     fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]) {
-        arena::release_pages(bytes);
+        slots::release_pages(bytes);
     }
 }
 
@@ -99,12 +101,12 @@ impl Threads for SampledProcess {
             table.listings
         };
         // Without the lock: listing thousands of threads must not delay one that starts.
-        let alive = kernel_threads::list();
+        let alive = kernel::list();
         if alive.is_empty() {
             return;
         }
         self.registry.close_vanished(&alive, look);
-        self.registry.open_found(&alive, kernel_threads::name_of);
+        self.registry.open_found(&alive, kernel::name_of);
         self.registry.find_compilers(&self.hotspot, self.memory);
         let mut table = self.registry.table.lock();
         table.discovery.listed(begun, Instant::now(), seen);
@@ -129,7 +131,7 @@ impl Threads for SampledProcess {
             return;
         }
         let places: Vec<(u64, u64)> = wanted.iter().map(|stack| (stack.sp, stack.thread_pointer)).collect();
-        let bounds = kernel_threads::stacks_at(&places);
+        let bounds = kernel::stacks_at(&places);
         // Held while the slots are written: a thread that ends or becomes a Java thread waits.
         let table = self.registry.table.lock();
         for (stack, bounds) in wanted.iter().zip(bounds) {
@@ -223,7 +225,7 @@ impl Timers for SampledProcess {
     }
 
     fn has_handler(&self) -> bool {
-        signal::has_handler(self.registry.signal)
+        install::has_handler(self.registry.signal)
     }
 
     fn stop(&self, gap: Option<Gap>) {

@@ -11,7 +11,7 @@ use sampler_thread::process::Gap;
 
 use super::registry::Registry;
 use super::table::Table;
-use crate::kernel_threads;
+use crate::threads::kernel;
 
 impl Registry {
     /// Deletes the timers of all threads that have one.
@@ -35,7 +35,7 @@ impl Registry {
         };
         // Without the lock: a file for each thread.
         let states: Vec<Option<bool>> =
-            threads.iter().map(|(_, _, tid)| kernel_threads::blocks(*tid, self.signal)).collect();
+            threads.iter().map(|(_, _, tid)| kernel::blocks(*tid, self.signal)).collect();
         let mut table = self.table.lock();
         for ((slot, id, _), blocks) in threads.into_iter().zip(states) {
             MutexGuard::bump(&mut table);

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use crate::perf_event::PerfEvent;
-use crate::timer::Timer;
+use crate::clock::perf_event::PerfEvent;
+use crate::clock::timer::Timer;
 
 /// A timer or a perf event; dropping it ends it.
 #[derive(Debug)]

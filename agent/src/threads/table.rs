@@ -10,9 +10,9 @@ use super::discovery::Discovery;
 use super::periods::Periods;
 use super::remainder::Remainder;
 use super::source::Source;
-use crate::arena::{Shared, ThreadSlot};
-use crate::perf_event::PerfEvent;
-use crate::rings::RingMemory;
+use crate::clock::perf_event::PerfEvent;
+use crate::handler::rings::RingMemory;
+use crate::handler::slots::{Shared, ThreadSlot};
 
 /// A Java thread as the VM describes it.
 #[derive(Debug, Clone)]

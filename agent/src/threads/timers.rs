@@ -3,7 +3,7 @@
 //! Problem: a thread gets another timer when the period changes (a measured tick), and when threads share timers; every
 //! nanosecond of its CPU time must be sampled once, with its own weight.
 //! Approach: a thread's timer is replaced, never changed, so that its signals identify the timer they come from. The new
-//! timer is made before the old one is deleted; then [`Grid::switch`](crate::signal::grid::Grid::switch) returns exactly
+//! timer is made before the old one is deleted; then [`Grid::switch`](crate::clock::grid::Grid::switch) returns exactly
 //! how many periods samples have claimed under the old one. The rest of the thread's clock is its unfinished part: whole
 //! periods of it wait under the new timer, and what remains brings the timer's first expiration forward.
 //! Invariant: clock since the timer was armed + carried = claimed + without timer + unfinished, at any time.
@@ -20,10 +20,10 @@ use super::registry::Registry;
 use super::remainder::{SOONEST_NS, random_below};
 use super::source::Source;
 use super::table::Table;
-use crate::arena::ThreadSlot;
-use crate::perf_event::PerfEvent;
-use crate::signal::grid::Key;
-use crate::timer::Timer;
+use crate::clock::grid::Key;
+use crate::clock::perf_event::PerfEvent;
+use crate::clock::timer::Timer;
+use crate::handler::slots::ThreadSlot;
 
 /// Timers replaced while the registry's lock is held once: some five system calls each, and starting threads wait.
 const REPLACED_AT_ONCE: usize = 256;

@@ -8,10 +8,10 @@ use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::account::clock::ThreadClock;
 use sampler_thread::period::aim::Aim;
 use stackwalk::ThreadOffsets;
-use tickwalk::arena::{self, Shared};
+use tickwalk::handler::install;
+use tickwalk::handler::rings::RingMemory;
+use tickwalk::handler::slots::{self, Shared};
 use tickwalk::options::thread_choice::ThreadChoice;
-use tickwalk::rings::RingMemory;
-use tickwalk::signal;
 use tickwalk::threads::Registry;
 
 /// Makes the handlers' data: slots without queues, slabs of these classes, and `period_ns(N)` as the period with index N.
@@ -21,15 +21,15 @@ pub fn shared(
     period_ns: impl Fn(u64) -> u64,
     former: Option<&'static Shared>,
 ) -> Shared {
-    let region = arena::map_forever(SnapshotPool::bytes_needed(plan)).expect("memory");
-    let slots = arena::map_slots().expect("memory");
+    let region = slots::map_forever(SnapshotPool::bytes_needed(plan)).expect("memory");
+    let slots = slots::map_slots().expect("memory");
     // The number of the timer that `send` gives.
     slots.iter().take(8).for_each(|slot| slot.timer.store(1, Ordering::Relaxed));
     Shared {
         slots,
         pool: SnapshotPool::new(region, plan).expect("a valid plan"),
         descriptors: None,
-        ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
+        ready: ReadySet::new(slots::flags_in(slots::map_forever(64).expect("memory"))),
         periods: std::array::from_fn(|number| AtomicU64::new(period_ns(number as u64))),
         // Every signal is a sample.
         distance_ns: AtomicU64::new(0),
@@ -45,7 +45,7 @@ pub fn shared(
         stopping: AtomicBool::new(false),
         is_at_rest: AtomicBool::new(false),
         signal,
-        previous: signal::previous_action(signal, former).expect("a signal"),
+        previous: install::previous_action(signal, former).expect("a signal"),
         former,
     }
 }
@@ -53,7 +53,7 @@ pub fn shared(
 /// Returns an empty registry, whose timers never expire, with the handlers' data.
 pub fn registry() -> (Registry, &'static Shared) {
     const HOUR_NS: u64 = 3_600_000_000_000;
-    let signal = signal::choose(None).expect("a free signal");
+    let signal = install::choose(None).expect("a free signal");
     let shared = shared(signal, &[SlabClass::fixed(512, 2)], |_| HOUR_NS, None);
     let shared: &Shared = Box::leak(Box::new(shared));
     let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };

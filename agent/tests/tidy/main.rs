@@ -48,17 +48,22 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "stackwalk/src/live_memory.rs",
     "stackwalk/src/safe_fetch.rs",
     "agent/src/lib.rs",
-    "agent/src/perf_event.rs",
-    "agent/src/timer.rs",
-    "agent/src/arena.rs",
-    "agent/src/large_blocks.rs",
-    "agent/src/rings.rs",
-    "agent/src/scheduling.rs",
-    "agent/src/hooks.rs",
+    "agent/src/clock/descriptors/mod.rs",
+    "agent/src/clock/perf_event.rs",
+    "agent/src/clock/timer.rs",
+    "agent/src/dumps/hold.rs",
+    "agent/src/dumps/request.rs",
+    "agent/src/guest/large_blocks.rs",
+    "agent/src/guest/scheduling.rs",
+    "agent/src/handler/",
     "agent/src/hooks/",
     "agent/src/jvmti/",
-    "agent/src/signal/",
+    "agent/src/profile/events.rs",
+    "agent/src/profile/pauses.rs",
+    "agent/src/program_api/c.rs",
+    "agent/src/program_api/java.rs",
     "agent/src/stack_api/",
+    "agent/src/vm/chunks.rs",
     "agent/examples/rust_profiler.rs",
     "agent/include/iterator/profile2.rs",
     "java-tests/agct/src/",
@@ -75,7 +80,7 @@ const CPU_REGISTERS: &[&str] = &[
     "r14", "r15", "x12", "x13", "x19", "x20", "x22", "x28", "x29", "x30", "lr",
 ];
 
-const HANDLER: &str = "agent/src/signal/handler.rs";
+const HANDLER: &str = "agent/src/handler/on_tick.rs";
 const HANDLER_LINES: usize = 150;
 const HANDLER_IMPORTS: &[&str] = &[
     "core",
@@ -86,24 +91,24 @@ const HANDLER_IMPORTS: &[&str] = &[
     "super::mounted",
     "super::own_stack",
     "super::snapshot",
-    "crate::arena",
+    "crate::handler::slots",
 ];
 /// Files that run in signal handlers: the same bans apply.
 const HANDLER_SIBLINGS: &[&str] = &[
-    "agent/src/signal/expiration.rs",
-    "agent/src/signal/descriptors.rs",
-    "agent/src/signal/draw.rs",
-    "agent/src/signal/drift.rs",
-    "agent/src/signal/dump_request.rs",
-    "agent/src/signal/grid.rs",
-    "agent/src/signal/ucontext.rs",
-    "agent/src/signal/cpu/aarch64.rs",
-    "agent/src/signal/cpu/x86_64.rs",
-    "agent/src/signal/frozen.rs",
-    "agent/src/signal/heap.rs",
-    "agent/src/signal/mounted.rs",
-    "agent/src/signal/own_stack.rs",
-    "agent/src/signal/snapshot.rs",
+    "agent/src/handler/expiration.rs",
+    "agent/src/clock/descriptors/mod.rs",
+    "agent/src/handler/draw/mod.rs",
+    "agent/src/clock/drift/mod.rs",
+    "agent/src/dumps/request.rs",
+    "agent/src/clock/grid/mod.rs",
+    "agent/src/handler/ucontext.rs",
+    "agent/src/handler/cpu/aarch64.rs",
+    "agent/src/handler/cpu/x86_64.rs",
+    "agent/src/handler/frozen.rs",
+    "agent/src/handler/heap.rs",
+    "agent/src/handler/mounted.rs",
+    "agent/src/handler/own_stack.rs",
+    "agent/src/handler/snapshot.rs",
     "agent/src/stack_api/api.rs",
     "agent/src/stack_api/callback.rs",
     "agent/src/stack_api/entry.rs",
@@ -374,11 +379,17 @@ fn a_handler_that_does_too_much_is_noticed() {
             "{complaints}"
         );
     };
-    check("use core::{mem, ptr};\nuse super::ucontext::{self, pc};\nuse crate::arena::Slot;\nuse libc;", "");
+    check(
+        "use core::{mem, ptr};\nuse super::ucontext::{self, pc};\nuse crate::handler::slots::Slot;\nuse libc;",
+        "",
+    );
     check("x.checked_add(1).unwrap_or(0); block(); // Vec, panic!\n#![deny(clippy::unwrap_used)]", "");
     check("use std::sync::Arc;", "imports std::sync::Arc");
     check("use {core::mem, std::fmt};", "imports std::fmt");
-    check("use crate::{arena::Slot, session::{self, Session}};", "imports crate::session::Session");
+    check(
+        "use crate::{handler::slots::Slot, profile::session::{self, Session}};",
+        "imports crate::profile::session::Session",
+    );
     check("use corelib::x;", "imports corelib::x");
     check("pub(crate) use super::ucontexts;", "imports super::ucontexts");
     check("fn f() { x.unwrap(); }", "`unwrap`");

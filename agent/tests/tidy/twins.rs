@@ -18,7 +18,7 @@ fn twins_offer_the_same_names() {
 }
 
 /// The signal handler's files of the CPUs.
-const HANDLER_SEAM: &str = "agent/src/signal/cpu/";
+const HANDLER_SEAM: &str = "agent/src/handler/cpu/";
 
 #[test]
 fn the_handlers_twins_offer_the_same_names() {

@@ -220,7 +220,7 @@ fn time_stamps() -> Finding {
 /// As [`time_stamps`], by the name of the clock source.
 fn time_stamps_by(clock_source: Result<&str, &io::Error>) -> Finding {
     const SUBJECT: &str = "time stamps";
-    /// Clock sources that are the counter itself (`agent/src/time_source.rs`).
+    /// Clock sources that are the counter itself (`agent/src/clock/time_source.rs`).
     const COUNTERS: &[&str] = match cfg!(target_arch = "aarch64") {
         true => &["arch_sys_counter"],
         false => &["tsc", "hyperv_clocksource_tsc_page"],

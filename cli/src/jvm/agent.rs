@@ -148,7 +148,7 @@ impl Status {
         Ok(all.into_iter().min_by_key(rank))
     }
 
-    /// Returns one of its facts (`agent/src/control.rs`).
+    /// Returns one of its facts (`agent/src/profile/status.rs`).
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.facts.get(name).map(String::as_str)
     }

@@ -13,9 +13,9 @@ use jni::sys::{jint, jmethodID};
 use queue::Histogram;
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, Stop};
-use tickwalk::arena;
+use tickwalk::handler::slots;
+use tickwalk::handler::ucontext::cycles;
 use tickwalk::hooks::HandlerRun;
-use tickwalk::signal::ucontext::cycles;
 
 use crate::{differences, print, record};
 
@@ -63,7 +63,7 @@ static FAILED: AtomicU64 = AtomicU64::new(0);
 
 /// Maps the buffers and looks the function up; `env_offset` is the distance from a JavaThread to its JNI environment.
 pub fn start(env_offset: u64) {
-    let Ok(buffers) = arena::map_forever(TRACES * size_of::<KeptTrace>()) else { return };
+    let Ok(buffers) = slots::map_forever(TRACES * size_of::<KeptTrace>()) else { return };
     BUFFERS.store(buffers.as_mut_ptr() as usize, Ordering::Release);
     ENV_OFFSET.store(env_offset.cast_signed(), Ordering::Release);
     // SAFETY: a NUL-terminated name, looked up in what the launcher loaded.

@@ -12,9 +12,9 @@ use jni::sys::jint;
 use jvmti_sys::{jthread, jvmtiFrameInfo};
 use parking_lot::Mutex;
 use stackwalk::{Capture, HotSpot, Limits, LiveMemory, Memory, ScopeCache, Walker};
+use tickwalk::handler::ucontext;
 use tickwalk::jvmti::Jvmti;
 use tickwalk::jvmti_call;
-use tickwalk::signal::ucontext;
 
 use crate::differences::{list, places, resolved, shape};
 use crate::{print, record};

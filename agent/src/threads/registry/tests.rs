@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 
 use super::*;
-use crate::kernel_threads::SignalState;
+use crate::threads::kernel::SignalState;
 
 #[allow(unsafe_code, reason = "shared with the tests of the handler")]
 #[path = "../../../tests/support/mod.rs"]

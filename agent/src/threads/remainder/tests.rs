@@ -1,8 +1,8 @@
 //! Threads of all lengths on one processor, with the handler's arithmetic.
 
 use super::*;
-use crate::signal::draw::Draw;
-use crate::signal::grid::{Claim, Grid, Key};
+use crate::clock::grid::{Claim, Grid, Key};
+use crate::handler::draw::Draw;
 
 const TICK_NS: u64 = 4_000_000;
 

@@ -1,0 +1,157 @@
+//! One delivered signal of a timer or a perf event: its thread, its timer, and the CPU time it stands for.
+//!
+//! Approach: slots are aligned to 64 bytes, so the low six bits of a signal's value hold the [`Key`] of the timer and the
+//! rest the address of the slot ([`ThreadSlot::signal_value`]). The slot's [`Grid`](crate::clock::grid::Grid) decides whether
+//! that timer is still the current one, and its [`Draw`](super::draw::Draw) whether the signal becomes a sample.
+//! Keys are used again, and kernels before 6.13 deliver signals of deleted timers, so the kernel's number of the timer must
+//! be that of the slot's timer as well.
+//! The signal of a perf event carries a descriptor, under which a table has slot and key.
+//! The locked instruction of the claim stands before the stack is copied (`design/signal-safety.md`).
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::sync::atomic::Ordering;
+
+use libc::siginfo_t;
+use queue::{LostCause, RequestFlags};
+
+use super::ucontext;
+use crate::clock::descriptors::{self, EXPIRED, STOPPED};
+use crate::clock::grid::{Claim, KEY_MASK, Key};
+use crate::clock::timer::UNKNOWN_NUMBER;
+use crate::handler::slots::{Shared, ThreadSlot};
+
+/// One delivered signal of one of our timers.
+pub struct Expiration {
+    /// Index of the slot.
+    pub index: u32,
+    /// The slot.
+    pub slot: &'static ThreadSlot,
+    /// Expirations beyond the first.
+    overrun: u32,
+    key: Key,
+    /// The kernel's number of the timer, or the descriptor, plus one.
+    timer: i32,
+    /// True for a perf event.
+    is_event: bool,
+    /// True if the event has stopped itself.
+    has_stopped: bool,
+}
+
+/// The CPU time that a sample stands for.
+pub struct Claimed {
+    /// Periods beyond the first.
+    pub overrun: u32,
+    /// In nanoseconds.
+    pub ns: u64,
+}
+
+impl Expiration {
+    /// Decodes a signal; `None` if it comes from none of our timers. Signal safe.
+    ///
+    /// # Safety
+    /// `info` is the kernel's, as passed to the handler.
+    #[inline(always)]
+    pub unsafe fn of(shared: &Shared, info: *const siginfo_t) -> Option<Self> {
+        // SAFETY: the caller passes the kernel's siginfo.
+        let info = unsafe { info.as_ref() }?;
+        if info.si_code != libc::SI_TIMER {
+            return Self::of_event(shared, info);
+        }
+        // SAFETY: SI_TIMER means that the value member is the valid one.
+        let value = unsafe { info.si_value() };
+        // SAFETY: as above for the overrun count.
+        let overrun = unsafe { info.si_overrun() };
+        let key = Key::in_signal_value(value.sival_ptr as u64);
+        let pointer = value.sival_ptr.wrapping_byte_sub((value.sival_ptr as u64 & KEY_MASK) as usize);
+        ucontext::prefetch(pointer, ThreadSlot::LINES);
+        let (index, slot) = shared.slot_at(pointer)?;
+        // SAFETY: as above for the kernel's number of the timer.
+        let timer = unsafe { info.si_timerid() }.wrapping_add(1);
+        let overrun = u32::try_from(overrun).unwrap_or(0);
+        Some(Self { index, slot, overrun, key, timer, is_event: false, has_stopped: false })
+    }
+
+    /// Decodes the signal of a perf event. Signal safe.
+    #[inline]
+    fn of_event(shared: &Shared, info: &siginfo_t) -> Option<Self> {
+        let table = shared.descriptors?;
+        if !matches!(info.si_code, EXPIRED | STOPPED) {
+            return None;
+        }
+        let descriptor = descriptors::descriptor_of(info);
+        let (index, key) = table.get(descriptor)?;
+        let slot = shared.slots.get(usize::try_from(index).ok()?)?;
+        let timer = descriptor.wrapping_add(1);
+        Some(Self {
+            index,
+            slot,
+            overrun: 0,
+            key,
+            timer,
+            is_event: true,
+            has_stopped: info.si_code == STOPPED,
+        })
+    }
+
+    /// Returns whether a signal comes from a timer of an earlier profile, whose account is closed. Signal safe.
+    ///
+    /// # Safety
+    /// As [`Expiration::of`].
+    #[cold]
+    pub unsafe fn is_of_former(shared: &'static Shared, info: *const siginfo_t) -> bool {
+        // SAFETY: by the caller's promise.
+        shared.all().skip(1).any(|former| unsafe { Self::of(former, info) }.is_some())
+    }
+
+    /// Claims the CPU time of the signal and of those passed over before it; `None` if it is passed over as well, or if its
+    /// timer has been replaced, which is counted: the next one covers its time. Signal safe.
+    #[inline(always)]
+    pub fn claim(&self, shared: &Shared) -> Option<Claimed> {
+        let slot = self.slot;
+        let period_ns = shared.period_ns(self.key.period());
+        let mean_ns = shared.distance_ns.load(Ordering::Relaxed);
+        let timer = slot.timer.load(Ordering::Relaxed);
+        let is_current = self.timer == timer || timer == UNKNOWN_NUMBER;
+        let further = if self.is_event { slot.drift.next() } else { 0 };
+        if self.has_stopped && is_current && !shared.stopping.load(Ordering::Relaxed) {
+            descriptors::go_on(self.timer.wrapping_sub(1), period_ns);
+        }
+        let expired = u64::from(self.overrun).saturating_add(1).saturating_add_signed(further);
+        if expired == 0 && is_current {
+            slot.drift.apply(further);
+            return None;
+        }
+        let drawn = slot.draw.look(expired, period_ns, mean_ns);
+        let claim = match is_current {
+            true => slot.grid.claim(self.key, drawn.periods, drawn.take),
+            false => Claim::Overtaken,
+        };
+        if self.is_event && claim != Claim::Overtaken {
+            slot.drift.apply(further);
+        }
+        match claim {
+            Claim::Overtaken => slot.queue.lost().add(LostCause::Overtaken, 0),
+            Claim::Passed => slot.draw.note(drawn, false, mean_ns),
+            Claim::Taken(periods) => {
+                slot.draw.note(drawn, true, mean_ns);
+                let overrun = u32::try_from(periods.saturating_sub(1)).unwrap_or(u32::MAX);
+                let ns = u64::from(overrun).saturating_add(1).saturating_mul(period_ns);
+                return Some(Claimed { overrun, ns });
+            }
+        }
+        None
+    }
+
+    /// Returns the flags of its request: the index of the period. Signal safe.
+    #[inline(always)]
+    pub fn flags(&self) -> RequestFlags {
+        RequestFlags::EMPTY.with_period(self.key.period())
+    }
+}

@@ -1,0 +1,150 @@
+//! The signal handler, which runs on a profiled thread at each expiration of its timer.
+//!
+//! Problem: it interrupts arbitrary code, inside the VM, malloc or another handler.
+//! Approach: a fixed sequence on memory made before the first tick: the draw, which passes over most signals where the
+//! interval is longer than the tick; then registers, `JavaThread` fields, stack bytes into a pool slab, request into the
+//! queue.
+//! No locked instruction follows the copy: it would wait until the copy has left the store buffer.
+//! Invariant: no allocation, lock, logging or panic, and no system call but those of [`super::heap`]; errno is kept.
+//! The functions of `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::sync::atomic::Ordering;
+
+use libc::{c_int, c_void, siginfo_t};
+use queue::{LostCause, Request, RequestFlags};
+
+use super::expiration::{Claimed, Expiration};
+use super::snapshot::{HEAD_BYTES, Snapshot, padded};
+use super::{mounted, own_stack, ucontext};
+use crate::handler::slots::{self, Shared};
+
+/// Cache lines of the handler's code (2.5 KB in release builds), which each sample needs.
+const CODE_LINES: usize = 40;
+
+/// Entry point, installed with SA_SIGINFO; the kernel blocks the signal meanwhile, so it never nests on a thread.
+///
+/// # Safety
+/// Called by the kernel only.
+pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let start = ucontext::cycles();
+    // SAFETY: errno of the calling thread always exists.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let saved_errno = unsafe { errno.read() };
+    if let Some(shared) = slots::shared() {
+        ucontext::prefetch(core::ptr::from_ref(shared).cast(), Shared::LINES);
+        // SAFETY: the kernel passes a valid siginfo.
+        match unsafe { Expiration::of(shared, info) } {
+            Some(expiration) => {
+                let slot = expiration.slot;
+                slot.busy.store(true, Ordering::Relaxed);
+                if let Some(claimed) = expiration.claim(shared) {
+                    ucontext::prefetch(on_tick as *const c_void, CODE_LINES);
+                    let ticks = shared.time_stamp(start);
+                    // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
+                    unsafe { tick(shared, &expiration, &claimed, ticks, context) };
+                    let cycles = ucontext::cycles().wrapping_sub(start);
+                    slot.last_cycles.store(cycles, Ordering::Relaxed);
+                    #[cfg(feature = "hooks")]
+                    // SAFETY: the running thread's slot, and the kernel's context.
+                    unsafe {
+                        crate::hooks::captured(&expiration, (ticks, cycles), context)
+                    };
+                }
+                // Release: a thread that reads the flag as clear sees the request.
+                slot.busy.store(false, Ordering::Release);
+            }
+            // SAFETY: the kernel passes a valid siginfo.
+            None if unsafe { Expiration::is_of_former(shared, info) } => (),
+            // SAFETY: the arguments are those the kernel passed.
+            None => unsafe { shared.forward(signal, info, context) },
+        }
+    }
+    // SAFETY: as above.
+    unsafe { errno.write(saved_errno) }
+}
+
+/// Captures registers and stack, and queues the request; a failure is counted with the time it stands for.
+unsafe fn tick(
+    shared: &'static Shared,
+    expiration: &Expiration,
+    claimed: &Claimed,
+    ticks: u64,
+    context: *mut c_void,
+) {
+    let slot = expiration.slot;
+    if shared.stopping.load(Ordering::Relaxed) {
+        slot.queue.lost().add(LostCause::Stopping, claimed.ns);
+        return;
+    }
+    let overrun = claimed.overrun;
+    let mut request = Request { overrun, ticks, flags: expiration.flags(), ..Request::default() };
+    // SAFETY: the kernel's context.
+    let mut capture = unsafe { ucontext::registers(context) };
+    // Acquire: the stack bounds were written before the pointer.
+    let java_thread = slot.java_thread.load(Ordering::Acquire);
+    if java_thread != 0 {
+        // SAFETY: non-zero between the thread's own ThreadStart and ThreadEnd events.
+        unsafe { ucontext::add_java_state(&mut capture, java_thread, &shared.offsets) };
+        request.flags |= RequestFlags::IN_JAVA_THREAD;
+    }
+    (request.pc, request.sp, request.fp) = (capture.pc, capture.sp, capture.fp);
+    request.thread_state = capture.thread_state as _;
+    // Acquire: the sampler gives a native thread its low bound first.
+    let high = slot.stack_high.load(Ordering::Acquire);
+    let low = slot.stack_low.load(Ordering::Relaxed);
+    let (low, high) = own_stack::bounds(low, high, capture.sp, shared.block);
+    // On an alternate stack the interrupted sp is elsewhere; the last Java frame may still be on this one.
+    let inside = |sp: u64| (low..high).contains(&sp);
+    let from = if inside(capture.sp) { capture.sp } else { capture.anchor_sp };
+    let used = if inside(from) { high.saturating_sub(from) } else { 0 };
+    if used == 0 {
+        request.flags |= RequestFlags::NO_STACK;
+    }
+    capture.stack_low = from;
+    capture.stack_high = if high == 0 { ucontext::thread_pointer() } else { high };
+    let frames = from..from.saturating_add(used);
+    // SAFETY: the session took key and offsets from the VM; the stack is this thread's.
+    let compiled_method = shared.compilers.map_or(0, |vm| unsafe { vm.method(&slot.compiler, frames) });
+    let mut stack_bytes = used.min(shared.max_stack) as usize;
+    // SAFETY: taken on this thread, just now.
+    let mounted = unsafe { mounted::of(&capture, shared, slot, stack_bytes) };
+    let needed = HEAD_BYTES.saturating_add(padded(stack_bytes)).saturating_add(mounted.bytes());
+    // Without a slab the request still has the thread, its pc and its weight.
+    if let Some(mut slab) = shared.pool.acquire(needed) {
+        let available = slab.capacity().saturating_sub(HEAD_BYTES) & !15;
+        stack_bytes = stack_bytes.min(available);
+        let mounted = if slab.capacity() >= needed {
+            mounted
+        } else {
+            // SAFETY: found just above.
+            unsafe { mounted.within(&capture, available.saturating_sub(padded(stack_bytes))) }
+        };
+        if (stack_bytes as u64) < used || mounted.is_cut() {
+            request.flags |= RequestFlags::TRUNCATED;
+        }
+        let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);
+        let snapshot = Snapshot { capture, compiled_method, previous_cycles, stack_bytes, mounted };
+        // SAFETY: the slab is ours; [from, from + stack_bytes) lies in this thread's mapped stack, above this frame.
+        let length = unsafe { snapshot.write(slab.as_mut_ptr()) };
+        // SAFETY: `length` bytes were written just above.
+        request.snapshot = unsafe { slab.publish(length) };
+        request.snapshot_len = length as u32;
+    }
+    // SAFETY: the interrupted thread is the only producer of its queue, and this handler does not nest.
+    match unsafe { slot.queue.push(request) } {
+        Ok(()) => shared.ready.mark(expiration.index),
+        Err(refused) => {
+            shared.pool.release(refused.snapshot);
+            slot.queue.lost().add(LostCause::QueueFull, claimed.ns);
+        }
+    }
+}

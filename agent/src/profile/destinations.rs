@@ -1,0 +1,39 @@
+//! The destinations of a profile, from the options: a recording file, a collector, or both.
+
+use sampler_thread::send::delivery::Target;
+use sampler_thread::send::sink::{Destinations, FileSink};
+
+use crate::options::{Collector, Options};
+use crate::profile::error::StartError;
+
+/// Opens the recording file, if the options name one.
+///
+/// # Errors
+/// [`StartError::File`].
+pub fn open_file(options: &Options) -> Result<Destinations, StartError> {
+    let mut destinations = Destinations::default();
+    if let Some(path) = &options.file {
+        let file = FileSink::create(path)
+            .map_err(|error| StartError::File { path: path.display().to_string(), error })?;
+        destinations.add(Box::new(file));
+    }
+    Ok(destinations)
+}
+
+/// Returns the collector as a target for connections, if the options name one. Nothing is connected yet.
+///
+/// # Errors
+/// [`StartError::Certificates`], [`StartError::Unencrypted`].
+pub fn collector(options: &Options) -> Result<Option<Target>, StartError> {
+    let Some(collector) = &options.collector else { return Ok(None) };
+    let target = match collector {
+        Collector::Unix(path) => Target::Unix(path.clone()),
+        Collector::Tcp(address) => Target::Tcp { address: address.clone(), insecure: options.insecure },
+        Collector::Tls(address) => Target::tls(address, options.certificates.as_deref())
+            .map_err(|error| StartError::Certificates { address: address.clone(), error })?,
+    };
+    if target.is_unencrypted_network() {
+        return Err(StartError::Unencrypted { address: target.to_string() });
+    }
+    Ok(Some(target))
+}

@@ -1,0 +1,216 @@
+//! Results of a profile: what its start asks for is written at its end, whatever ends it.
+//!
+//! Approach: a profile without a recording of its own is recorded into a file without a name ([`storage`]), from which the
+//! exporters make results at any time.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use profile::source::recording::Recording;
+
+use super::output::{self, Output, format_of};
+use super::{storage, thread_filter};
+use crate::guest::log;
+use crate::options::{OptionError, Options};
+use crate::profile::events;
+use crate::profile::status::{self, Phase};
+
+/// The plan of the last profile.
+static KEPT: Mutex<Kept> = Mutex::new(Kept {
+    plan: Plan { storage: None, at_end: None, filters: false },
+    is_asked: false,
+    failure: None,
+});
+
+struct Kept {
+    plan: Plan,
+    /// True while the program waits for the end, and is told of a failure.
+    is_asked: bool,
+    /// Why the result could not be written.
+    failure: Option<Failure>,
+}
+
+/// Where a profile is recorded, and the result at its end.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The recording, if it has no name; it lasts as long as this is open.
+    storage: Option<File>,
+    /// File and format of the result that the end of the profile writes.
+    at_end: Option<(PathBuf, Output)>,
+    /// True if results have the samples of chosen threads only.
+    filters: bool,
+}
+
+impl Plan {
+    /// A plan with a result at the end; `filters` if results have the samples of chosen threads only.
+    pub fn new(at_end: Option<(PathBuf, Output)>, filters: bool) -> Self {
+        Self { storage: None, at_end, filters }
+    }
+
+    /// Adds a recording without a name.
+    ///
+    /// # Errors
+    /// [`Failure::State`] if there is no place for it.
+    pub fn store(&mut self) -> Result<(), Failure> {
+        self.storage = Some(storage::unnamed().map_err(|error| {
+            Failure::State(format!("no place for the recording: {error}; name one with file=NAME.tickwalk"))
+        })?);
+        Ok(())
+    }
+
+    /// Checks the plan, completes it by the options, and sets the recording in them.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn complete(&mut self, options: &mut Options) -> Result<(), Failure> {
+        if let Some(path) = &options.result {
+            let format = format_of(&path.to_string_lossy());
+            self.at_end = Some((path.clone(), Output::of(format)));
+            if self.storage.is_none() {
+                self.store()?;
+            }
+        }
+        if let Some((path, _)) = &self.at_end {
+            // A file that cannot be written is refused before the program is profiled for nothing.
+            drop(create(path)?);
+        }
+        if let Some(storage) = &self.storage {
+            options.file = Some(storage::path_of(storage));
+        }
+        Ok(())
+    }
+}
+
+/// Why a request is refused, in one line for the user.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The request is wrong.
+    #[error("{0}")]
+    Request(String),
+    /// The state of the agent does not allow it.
+    #[error("{0}")]
+    State(String),
+    /// A file cannot be read or written.
+    #[error("cannot write {}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl From<OptionError> for Failure {
+    fn from(error: OptionError) -> Self {
+        Self::Request(error.to_string())
+    }
+}
+
+/// Keeps the plan of a profile that begins.
+pub fn keep(plan: Plan) {
+    thread_filter::begin(plan.filters);
+    events::set_on_end(ended);
+    *KEPT.lock() = Kept { plan, is_asked: false, failure: None };
+}
+
+/// Ends the profile by `stop`, which returns whether one ran; its result is written then. Returns the same.
+///
+/// # Errors
+/// [`Failure::File`] if the result cannot be written; the profile has ended then.
+pub fn end_by(stop: impl FnOnce() -> bool) -> Result<bool, Failure> {
+    KEPT.lock().is_asked = true;
+    let has_stopped = stop();
+    let mut kept = KEPT.lock();
+    kept.is_asked = false;
+    kept.failure.take().map_or(Ok(has_stopped), Err)
+}
+
+/// Writes the result that the start of the profile asked for, however the profile has ended.
+fn ended() {
+    let Some((path, output)) = KEPT.lock().plan.at_end.take() else { return };
+    let Err(failure) = dump_to(&path, output) else { return };
+    let mut kept = KEPT.lock();
+    match kept.is_asked {
+        true => kept.failure = Some(failure),
+        false => log::print(&failure.to_string()),
+    }
+}
+
+/// Writes a result of the profile so far to a file.
+///
+/// # Errors
+/// [`Failure`].
+pub fn dump_to(path: &Path, output: Output) -> Result<(), Failure> {
+    let in_file = |error: io::Error| Failure::File { path: path.to_owned(), error };
+    let source = read()?;
+    // A reader sees either the former file or a whole new one.
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".part");
+    let temporary = PathBuf::from(temporary);
+    let mut file = BufWriter::new(File::create(&temporary).map_err(in_file)?);
+    let written = output::write((&source.0, &source.1), output, &mut file)
+        .map_err(io::Error::other)
+        .and_then(|()| file.flush())
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // A file that cannot be removed stays; the error is about the output.
+        let _ = fs::remove_file(&temporary);
+        in_file(error)
+    })
+}
+
+/// Returns a result of the profile so far.
+///
+/// # Errors
+/// [`Failure::State`] if there is no profile whose recording is here.
+pub fn dump(output: Output) -> Result<Vec<u8>, Failure> {
+    let source = read()?;
+    let mut bytes = Vec::new();
+    output::write((&source.0, &source.1), output, &mut bytes)
+        .map_err(|error| Failure::State(error.to_string()))?;
+    Ok(bytes)
+}
+
+/// Returns the number of samples of the last profile, so far.
+pub fn samples() -> u64 {
+    let count = |recording: Recording| {
+        let profile = profile::query::process::ProcessProfile::whole(&recording);
+        profile.map_or(0, |profile| profile.total().samples)
+    };
+    read().map_or(0, |(_, recording)| count(recording))
+}
+
+/// Returns whether results of a profile are here.
+pub fn has_results() -> bool {
+    status::recording().is_some()
+}
+
+/// Reads the recording of the last profile, up to now.
+fn read() -> Result<(PathBuf, Recording), Failure> {
+    events::flush();
+    let path = status::recording().ok_or_else(|| {
+        Failure::State(match events::phase() == Phase::Running {
+            true => {
+                "the samples go to a collector, which has them; start with file= to have them here".to_owned()
+            }
+            false => "no profile has been started in this JVM".to_owned(),
+        })
+    })?;
+    let mut recording = Recording::read(&path).map_err(|error| {
+        let name =
+            if storage::is_unnamed(&path) { "the recording".to_owned() } else { path.display().to_string() };
+        Failure::State(format!("cannot read {name}: {error}"))
+    })?;
+    let filter = thread_filter::last();
+    if filter.is_on() {
+        recording.retain(|tid, time_ns| i32::try_from(tid).is_ok_and(|tid| filter.has(tid, time_ns)));
+    }
+    Ok((path, recording))
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| Failure::File { path: path.to_owned(), error })
+}
