@@ -4,7 +4,7 @@
 mod support;
 
 use queue::SlabClass;
-use sampler_thread::account::clock::{ThreadClock, thread_cpu_nanos};
+use sampler_thread::clock::{ThreadClock, thread_cpu_nanos};
 use sampler_thread::period::aim::Aim;
 use tickwalk::handler::install;
 use tickwalk::handler::rings::RingMemory;

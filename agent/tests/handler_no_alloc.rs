@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use queue::{Capacity, Lost, LostCause, RingEnds, SlabClass};
-use sampler_thread::account::clock::ThreadClock;
+use sampler_thread::clock::ThreadClock;
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use support::send;
 use tickwalk::clock::grid::Key;
@@ -159,7 +159,7 @@ fn drain(shared: &'static Shared, marker: u64, drained: &mut Drained) {
 }
 
 fn own_cpu_ns() -> u64 {
-    sampler_thread::account::clock::own_cpu_nanos()
+    sampler_thread::clock::own_cpu_nanos()
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, gettid};
-use sampler_thread::account::clock::own_cpu_nanos;
+use sampler_thread::clock::own_cpu_nanos;
 use tickwalk::clock::descriptors::{self, Descriptors};
 use tickwalk::clock::grid::Key;
 use tickwalk::clock::perf_event::{self, PerfEvent};

@@ -2,29 +2,44 @@
 //!
 //! Problem: a signal handler can only record raw data; walking, naming, accounting and sending need a thread that may
 //! allocate, fault and block and that no safepoint stops.
-//! Approach: a native thread that the VM does not know. The folders follow a sample: `drain` takes requests from the
+//! Approach: a native thread that the VM does not know. The rooms follow a sample: [`drain`] takes requests from the
 //! lock-free queues (`queue`), [`walk`] turns copied stacks into frames (`stackwalk`), [`name`] turns frames into ids,
-//! [`account`] adds up CPU time, [`send`] streams messages (`proto`) to files and collectors. [`validity`] tells which
-//! names and code are still those of a sample, [`period`] chooses the period of the timers. `worker/samples.rs` ties
+//! [`account`] adds up CPU time, [`send`] streams messages (`proto`) to files and collectors. `worker/samples.rs` ties
 //! the first four together.
 //! Invariant: this crate uses neither JNI nor JVMTI and contains no `unsafe`; the process is reached through the roles
 //! in [`process`].
 //! Feature: `hooks` adds developers' hooks; a shipped library has none.
+//!
+//! Rooms, from the bottom up:
+//! - [`clock`]: CPU clocks of threads and processes, and the clock of time stamps.
+//! - [`pacing`]: long work pauses often, so that the program's threads find a processor.
+//! - [`process`]: the roles of the sampled process.
+//! - [`native`]: libraries of the process: their symbols, unwind tables and variables.
+//! - [`proof`]: which names and code are still those of a sample.
+//! - [`walk`]: copied stacks become frames.
+//! - [`drain`]: requests are taken from the queues.
+//! - [`name`]: frames become ids.
+//! - [`account`]: CPU time by thread.
+//! - [`period`]: the period of the timers.
+//! - [`send`]: messages to files and collectors.
+//! - [`hooks`]: for developers, and never in a library that is shipped.
+//! - [`settings`]: what is fixed for the whole session.
+//! - `worker`: the thread itself.
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod clock;
 pub mod drain;
-pub mod giving_way;
 #[cfg(feature = "hooks")]
 pub mod hooks;
-mod inbox;
 pub mod name;
+pub mod native;
+pub mod pacing;
 pub mod period;
-pub mod printed;
 pub mod process;
+pub mod proof;
 pub mod send;
-pub mod traces;
-pub mod validity;
+pub mod settings;
 pub mod walk;
 mod worker;
 
@@ -37,17 +52,18 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use stackwalk::Memory;
 
-pub use inbox::Waker;
 pub use proto::v1::Mode as WireMode;
 pub use proto::version::{MAGIC, WIRE_VERSION};
 pub use worker::SessionFacts;
+pub use worker::inbox::Waker;
 
 use crate::drain::intake::{Intake, LastDrain};
-use crate::inbox::{Inbox, Owner};
-use crate::process::{Process, Settings};
+use crate::process::Process;
 use crate::send::sink::Destinations;
+use crate::settings::Settings;
 use crate::walk::vm::Vm;
 use crate::worker::Worker;
+use crate::worker::inbox::{Inbox, Owner};
 
 /// Name of the thread, as `ps -T` and `/proc` show it.
 pub const THREAD_NAME: &str = "tickwalk-sampler";

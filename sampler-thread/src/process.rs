@@ -2,26 +2,16 @@
 //!
 //! Problem: threads, timers and slots belong to the agent, which may use `unsafe`; this crate may not.
 //! Approach: the agent implements three roles ([`Queues`], [`Threads`], [`Timers`]) and passes what never changes as
-//! [`Settings`].
+//! [`Settings`](crate::settings::Settings).
 //! Invariant: the slot of an ended thread keeps its queue, and its requests keep their snapshots, until
 //! [`Threads::retire`] frees the slot. Until then the sampler, its substitute or the ending thread may empty the queue.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::time::Duration;
 
-use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
+use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
 
-use crate::drain::pace::PaceTuning;
-#[cfg(feature = "hooks")]
-use crate::hooks::{Hooks, OnWalk};
-use crate::name::routines::Routines;
-use crate::name::shown::Shown;
 use crate::period::aim::Aim;
-use crate::period::interval::Tuning;
-use crate::traces::Traces;
-use crate::validity::self_test::{Capabilities, SelfTest};
-use crate::validity::unloading::Unloading;
 
 pub use proto::v1::ThreadKind;
 
@@ -256,38 +246,3 @@ pub trait Timers: Send + Sync + 'static {
 pub trait Process: Queues + Threads + Timers {}
 
 impl<P: Queues + Threads + Timers> Process for P {}
-
-/// Runs the self-test on the sampler thread, and returns its results and what may be shown because of them.
-pub type Examine = Box<dyn FnOnce() -> (Capabilities, Vec<SelfTest>) + Send>;
-
-/// What is fixed for the whole session.
-pub struct Settings {
-    /// Which samples are from before the VM unloaded classes or freed code.
-    pub unloading: Arc<Unloading>,
-    /// The routines that the VM has generated.
-    pub routines: Arc<Routines>,
-    /// The self-test.
-    pub examine: Examine,
-    /// Most frames of a stack.
-    pub max_frames: u32,
-    /// Which of them are shown.
-    pub shown: Shown,
-    /// Time after which the profile ends by itself.
-    pub duration: Option<Duration>,
-    /// CPU time of the process before the profile, which is no part of it: 0 if the profile begins with the JVM.
-    pub process_cpu_before_ns: u64,
-    /// Sizes that request queues may take.
-    pub queue_sizes: SizeRange,
-    /// When queues are drained.
-    pub pace: PaceTuning,
-    /// What the period of the timers follows.
-    pub tuning: Tuning,
-    /// Stack traces from the VM, in place of signals.
-    pub traces: Option<Arc<Traces>>,
-    /// Developers' hooks.
-    #[cfg(feature = "hooks")]
-    pub hooks: Hooks,
-    /// Called with each walk of a Java thread.
-    #[cfg(feature = "hooks")]
-    pub on_walk: Option<OnWalk>,
-}

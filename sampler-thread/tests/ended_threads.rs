@@ -19,14 +19,14 @@ use sampler_thread::name::shown::Shown;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::{
-    Coverage, Gap, QueueBytes, Queues, Settings, ThreadFacts, ThreadKind, Threads, TimerCounts, Timers,
-    UnboundedStack,
+    Coverage, Gap, QueueBytes, Queues, ThreadFacts, ThreadKind, Threads, TimerCounts, Timers, UnboundedStack,
 };
+use sampler_thread::proof::code_freeing::CodeFreeing;
+use sampler_thread::proof::redefinition::Redefinition;
+use sampler_thread::proof::self_test::Capabilities;
+use sampler_thread::proof::unloading::{Detector, Unloading};
 use sampler_thread::send::sink::{Destinations, Sink, SinkError};
-use sampler_thread::validity::code_freeing::CodeFreeing;
-use sampler_thread::validity::redefinition::Redefinition;
-use sampler_thread::validity::self_test::Capabilities;
-use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::settings::Settings;
 use sampler_thread::walk::vm::Vm;
 use sampler_thread::{Sampler, SessionFacts};
 

@@ -18,9 +18,9 @@ use proto::v1::Dictionary;
 use sampler_thread::name::dictionaries::append;
 use sampler_thread::name::shown::Shown;
 use sampler_thread::name::stacks::{NamedStack, StackNamer};
-use sampler_thread::validity::code_freeing::CodeFreeing;
-use sampler_thread::validity::self_test::Capabilities;
-use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::proof::code_freeing::CodeFreeing;
+use sampler_thread::proof::self_test::Capabilities;
+use sampler_thread::proof::unloading::{Detector, Unloading};
 use sampler_thread::walk::snapshot::Snapshot;
 use sampler_thread::walk::stacks::StackWalker;
 use sampler_thread::walk::vm::Vm;
@@ -111,7 +111,7 @@ impl Scene {
         let unloading = Arc::new(Unloading::new(
             Detector::Pauses,
             CodeFreeing::default(),
-            sampler_thread::validity::redefinition::Redefinition::default(),
+            sampler_thread::proof::redefinition::Redefinition::default(),
             Duration::ZERO,
             now,
             Vec::new(),

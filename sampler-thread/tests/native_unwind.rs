@@ -12,8 +12,8 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::time::Instant;
 
-use sampler_thread::account::clock::own_cpu_nanos;
-use sampler_thread::walk::native::{NativeLibraries, Owner};
+use sampler_thread::clock::own_cpu_nanos;
+use sampler_thread::native::{NativeLibraries, Owner};
 use stackwalk::{LiveMemory, NativeCode, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
 
 thread_local! {

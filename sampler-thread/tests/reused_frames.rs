@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use fixture::{Fixture, Thread};
 use proptest::prelude::*;
-use sampler_thread::name::routines::Routines;
-use sampler_thread::validity::code_freeing::CodeFreeing;
-use sampler_thread::validity::redefinition::Redefinition;
-use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::proof::code_freeing::CodeFreeing;
+use sampler_thread::proof::redefinition::Redefinition;
+use sampler_thread::proof::unloading::{Detector, Unloading};
+use sampler_thread::walk::routines::Routines;
 use sampler_thread::walk::snapshot::Snapshot;
 use sampler_thread::walk::stacks::{StackWalker, Walk};
 use sampler_thread::walk::vm::Vm;

@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use sampler_thread::walk::native::NativeLibraries;
+use sampler_thread::native::NativeLibraries;
 use stackwalk::{LiveMemory, NativeCode, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
 
 /// The function that is interrupted at its first instruction, and the code that a handler returns to, each begin right

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use nix::sched::sched_getcpu;
-use sampler_thread::account::clock::{self, ThreadClock};
+use sampler_thread::clock::{self, ThreadClock};
 
 use crate::clock::timer::{Timer, take_signal};
 

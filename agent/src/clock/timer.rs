@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sampler_thread::account::clock::ThreadClock;
+use sampler_thread::clock::ThreadClock;
 
 /// Timers of the agent that exist. Relaxed, as [`MOST`]: both are counts, and nothing is read because of them.
 static LIVE: AtomicU64 = AtomicU64::new(0);

@@ -2,7 +2,7 @@
 //!
 //! Problem: the VM's own thread dumps wait for a safepoint and have no native frames; a debugger stops the whole process.
 //! Approach: one thread after the other is held in a signal handler ([`hold`](crate::dumps::hold)) while its stack is copied;
-//! the copies are walked and printed afterwards by the sampler's walker (`sampler_thread::printed`). The stacks are those of
+//! the copies are walked and printed afterwards by the sampler's walker (`sampler_thread::walk::printed`). The stacks are those of
 //! slightly different moments. The thread in which the process dies waits in its handler, and its stack is printed before
 //! another thread is held.
 //! Invariants: one dump at a time; after the deadline the rest of the threads are listed as not reached; the signal's action
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use profile::dictionary::symbol::function_text;
-use sampler_thread::printed::StackPrinter;
-use sampler_thread::validity::code_freeing::CodeFreeing;
-use sampler_thread::validity::redefinition::Redefinition;
-use sampler_thread::validity::unloading::{Detector, Unloading};
-use sampler_thread::validity::variables::HiddenSymbols;
-use sampler_thread::walk::native::maps;
+use sampler_thread::native::maps;
+use sampler_thread::native::variables::HiddenSymbols;
+use sampler_thread::proof::code_freeing::CodeFreeing;
+use sampler_thread::proof::redefinition::Redefinition;
+use sampler_thread::proof::unloading::{Detector, Unloading};
+use sampler_thread::walk::printed::StackPrinter;
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use sampler_thread::walk::vm::Vm as ReadVm;
 use stackwalk::{Capture, Frozen, HotSpot, LiveMemory, Memory, ThreadOffsets};

@@ -20,7 +20,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use parking_lot::Mutex;
-use sampler_thread::account::clock::process_cpu_nanos;
+use sampler_thread::clock::process_cpu_nanos;
 
 use crate::dumps::print::StackDumper;
 use crate::dumps::request::{Dying, Requests};

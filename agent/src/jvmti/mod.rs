@@ -12,7 +12,7 @@ use jni::sys::jint;
 use jvmti_sys::{
     jthread, jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo,
 };
-use sampler_thread::giving_way::GivingWay;
+use sampler_thread::pacing::GivingWay;
 
 /// Calls a function of the table; returns `Result<(), JvmtiError>`.
 #[cfg_attr(feature = "hooks", macro_export)]

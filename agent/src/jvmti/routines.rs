@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use jni::sys::jint;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::RwLock;
-use sampler_thread::name::routines::Routines;
+use sampler_thread::walk::routines::Routines;
 
 use super::{Jvmti, guard};
 

@@ -2,7 +2,7 @@
 //!
 //! Problem: `SafeFetchN` of HotSpot is a local function, its faults are handled by whichever handler the process has, and a fault
 //! on a thread that blocks SIGSEGV ends the process.
-//! Approach: the function is found by name, in the library's symbol table (`sampler_thread::validity::variables`), and used if
+//! Approach: the function is found by name, in the library's symbol table (`sampler_thread::native::variables`), and used if
 //! its code is exactly what is known, and if the kernel's present handler of SIGSEGV and of SIGBUS lies in the VM's library,
 //! which is looked at before each drain. The kernel is asked directly, because `libjsig.so` answers for it. Otherwise memory
 //! is read by system calls.
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
-use sampler_thread::validity::variables::HiddenSymbols;
+use sampler_thread::native::variables::HiddenSymbols;
 use stackwalk::{Choice, LiveMemory, LoadWord, Memory as _, SafeFetch};
 
 /// The machine code: load and return; where the handler goes on, return the second argument.

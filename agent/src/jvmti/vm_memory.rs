@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use sampler_thread::walk::native::maps;
+use sampler_thread::native::maps;
 use stackwalk::{HotSpot, LayoutError, LiveMemory, MountedOffsets};
 
 use super::symbols::Library;

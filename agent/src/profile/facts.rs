@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
 use sampler_thread::SessionFacts;
-use sampler_thread::account::clock;
+use sampler_thread::clock;
 use stackwalk::HotSpot;
 
 use crate::jvmti::Jvmti;

@@ -1,7 +1,7 @@
 //! The events of garbage collection pauses, in which queued samples are named before anything is freed.
 //!
 //! Problem: a pause may unload the classes that queued samples refer to.
-//! Approach: `sampler_thread::validity::unloading`; this file has the VM's callbacks, and the gate through which they reach
+//! Approach: `sampler_thread::proof::unloading`; this file has the VM's callbacks, and the gate through which they reach
 //! a running session.
 //! Invariant: the callbacks run on the VM's thread at a safepoint. They call no JVMTI or JNI function, take no lock
 //! that a thread of the VM may hold while it is stopped, and wait at most for the budget. The gate's lock is taken by
@@ -14,7 +14,7 @@ use std::sync::atomic::{Ordering, fence};
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::RwLock;
 use sampler_thread::Waker;
-use sampler_thread::validity::unloading::Unloading;
+use sampler_thread::proof::unloading::Unloading;
 use stackwalk::LiveMemory;
 
 use crate::guest::log;

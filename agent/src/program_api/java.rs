@@ -14,7 +14,7 @@ use jni::sys::{
     JNI_VERSION_1_6, JNIEnv, JavaVM, jboolean, jbyteArray, jclass, jint, jlong, jmethodID, jobject, jstring,
 };
 use jvmti_sys::{jthread, jvmtiFrameInfo};
-use sampler_thread::account::clock;
+use sampler_thread::clock;
 
 use crate::guest::log;
 use crate::jvmti::jni_calls::Jni;

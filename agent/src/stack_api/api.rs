@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use sampler_thread::walk::native::in_handler::LibraryTables;
+use sampler_thread::native::in_handler::LibraryTables;
 use stackwalk::{HotSpot, LiveMemory, ThreadOffsets};
 
 use super::memos::Memos;

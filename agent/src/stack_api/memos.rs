@@ -17,7 +17,7 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use sampler_thread::walk::native::in_handler::{Rows, RowsView};
+use sampler_thread::native::in_handler::{Rows, RowsView};
 use stackwalk::{Capture, Frames, LiveMemory, ScopeCache, Walker};
 
 /// All memos.

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use parking_lot::{Condvar, Mutex};
 use queue::{Element, SlabClass, SnapshotHandle, SnapshotPool};
-use sampler_thread::validity::code_freeing::CodeFreeing;
-use sampler_thread::validity::unloading::Detector;
+use sampler_thread::proof::code_freeing::CodeFreeing;
+use sampler_thread::proof::unloading::Detector;
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::Stop;
 

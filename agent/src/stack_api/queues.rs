@@ -19,8 +19,8 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use queue::SnapshotPool;
-use sampler_thread::validity::code_freeing::CodeFreeing;
-use sampler_thread::validity::unloading::Detector;
+use sampler_thread::proof::code_freeing::CodeFreeing;
+use sampler_thread::proof::unloading::Detector;
 use stackwalk::LiveMemory;
 
 use super::api::api;

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use jni::sys::{jmethodID, jobject};
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
-use sampler_thread::walk::native::in_handler::LibraryTables;
-use sampler_thread::walk::native::maps;
+use sampler_thread::native::in_handler::LibraryTables;
+use sampler_thread::native::maps;
 use stackwalk::{HotSpot, LiveMemory, Memory as _};
 
 use super::api::{self, Api};

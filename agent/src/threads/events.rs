@@ -13,7 +13,7 @@
 //! Invariant: clock since the event was armed + carried = claimed + without event + unfinished, as with timers.
 //! Sources: Linux 6.18 `kernel/signal.c` (`collect_signal`), `fs/fcntl.c` (`fasync_remove_entry`).
 
-use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::clock::thread_cpu_nanos;
 use sampler_thread::process::Gap;
 
 use super::registry::{Registry, pass_on};

@@ -8,9 +8,9 @@
 use std::fs::DirEntry;
 use std::io;
 
-use sampler_thread::giving_way::GivingWay;
+use sampler_thread::native::maps;
+use sampler_thread::pacing::GivingWay;
 use sampler_thread::process::ThreadKind;
-use sampler_thread::walk::native::maps;
 
 /// Returns all kernel thread ids of this process, sorted.
 pub fn list() -> Vec<i32> {

@@ -15,7 +15,7 @@
 use std::cmp::Reverse;
 
 use parking_lot::MutexGuard;
-use sampler_thread::account::clock::ThreadClock;
+use sampler_thread::clock::ThreadClock;
 use sampler_thread::process::{Gap, ThreadFacts, TimerCounts};
 
 use super::registry::Registry;

@@ -12,7 +12,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use sampler_thread::account::clock::ThreadClock;
+use sampler_thread::clock::ThreadClock;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::process::Gap;
 

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use parking_lot::{Condvar, Mutex};
-use sampler_thread::account::clock;
-use sampler_thread::traces::{Trace, Traces};
+use sampler_thread::clock;
+use sampler_thread::drain::traces::{Trace, Traces};
 use stackwalk::{LiveMemory, Memory};
 
 use crate::jvmti::jni_calls::Jni;

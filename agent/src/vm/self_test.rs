@@ -4,12 +4,12 @@
 //! Approach: one of the VM's own threads that is parked in Java (`Reference Handler` and its kin: interpreted frames under
 //! a native method) is walked like a sample and compared, frame by frame, with JVMTI's stack trace. The start waits for
 //! one small stack trace only; the sampler thread walks and compares.
-//! Compiled code hardly exists at start; walks through it are checked later (`sampler_thread::validity::self_test`).
+//! Compiled code hardly exists at start; walks through it are checked later (`sampler_thread::proof::self_test`).
 //! Invariant: a capability that fails is switched off and reported in one line; the program and the account of its CPU
 //! time continue.
 //! Sources: `java.base/share/classes/java/lang/ref/{Reference,Finalizer}.java`, JDK 11 to 25.
 
-use sampler_thread::validity::self_test::{Capabilities, SelfTest, failed, failures, not_tried, passed};
+use sampler_thread::proof::self_test::{Capabilities, SelfTest, failed, failures, not_tried, passed};
 use stackwalk::{
     Capture, Frame, HotSpot, Limits, LiveMemory, Memory, ScopeCache, Symbol, ThreadOffsets, Walker,
 };

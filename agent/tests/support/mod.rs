@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
-use sampler_thread::account::clock::ThreadClock;
+use sampler_thread::clock::ThreadClock;
 use sampler_thread::period::aim::Aim;
 use stackwalk::ThreadOffsets;
 use tickwalk::handler::install;

@@ -8,7 +8,6 @@
 //! Invariant: over the process, the sum of kernel time = sampled + lost + unfinished, with every term >= 0.
 
 pub(crate) mod accounts;
-pub mod clock;
 pub(crate) mod timestamps;
 pub(crate) mod virtual_threads;
 pub mod waiting;

@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io;
 
-use crate::account::clock;
+use crate::clock;
 
 /// Most steps of the course of time; beyond, steps become twice as long. Each takes some three bytes of whole statistics.
 const MAX_STEPS: usize = 128;

@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use queue::{Request, SizeRange};
 
-use crate::account::clock;
+use crate::clock;
 use crate::drain::alarm::Alarm;
 use crate::drain::pace::WATCHFUL;
 use crate::drain::placement::Placement;
 use crate::drain::pool_size::PoolSize;
 use crate::drain::queue_sizes::QueueSizes;
 use crate::process::Queues;
-use crate::validity::unloading::Unloading;
+use crate::proof::unloading::Unloading;
 
 /// Name of the second thread, as `ps -T` and `/proc` show it.
 pub(crate) const THREAD_NAME: &str = "tickwalk-drain";

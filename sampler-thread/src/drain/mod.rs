@@ -7,3 +7,4 @@ pub mod pace;
 mod placement;
 mod pool_size;
 mod queue_sizes;
+pub mod traces;

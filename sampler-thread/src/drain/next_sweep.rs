@@ -2,7 +2,7 @@
 //!
 //! Problem: sweeps come in bursts. The first turns much code into zombies, which counts as changed code, so the next ones
 //! begin some 20 ms apart, and the second of them takes the proof from stacks that were sampled before the first
-//! (`validity::code_freeing`).
+//! (`proof::code_freeing`).
 //! Approach: samples that wait are walked when a sweep has begun, and when it has ended: from then on later samples have their
 //! proof. To look for that takes a few loads. The VM begins a sweep when a number of bytes of code has changed, which it counts. So
 //! the next look comes after the time in which the rest can change, or a small part of the time in which nothing has changed,
@@ -16,7 +16,7 @@
 use std::time::{Duration, Instant};
 
 use crate::drain::pace::WATCHFUL;
-use crate::validity::code_freeing::Ahead;
+use crate::proof::code_freeing::Ahead;
 
 /// Code that changes in a second at most, in bytes: twice what was seen.
 const CHANGED_IN_A_SECOND: u64 = 4_000_000;
@@ -65,7 +65,7 @@ impl NextSweep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validity::code_freeing::Sweeps;
+    use crate::proof::code_freeing::Sweeps;
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

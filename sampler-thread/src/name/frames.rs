@@ -17,12 +17,12 @@ use crate::name::dictionaries::{Dictionaries, Text};
 use crate::name::frame_key::FrameKey;
 use crate::name::inlined::Inlined;
 use crate::name::native_ids::NativeIds;
-use crate::name::routines::Routines;
 use crate::name::shards::{Map, Shards};
 use crate::name::shown::Shown;
+use crate::native::NativeLibraries;
 use crate::process::{ThreadFacts, ThreadKind};
-use crate::validity::lifetime::Change;
-use crate::walk::native::NativeLibraries;
+use crate::proof::lifetime::Change;
+use crate::walk::routines::Routines;
 use crate::walk::vm::Vm;
 
 /// Most cached methods, frames and pcs; about 40 bytes each. Beyond, all are forgotten.

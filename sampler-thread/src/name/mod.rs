@@ -5,7 +5,6 @@ mod frame_key;
 mod frames;
 mod inlined;
 mod native_ids;
-pub mod routines;
 mod shards;
 pub mod shown;
 pub mod stacks;

@@ -10,7 +10,7 @@ use stackwalk::Memory;
 use crate::name::dictionaries::Dictionaries;
 use crate::name::shards::Map;
 use crate::name::shown::Shown;
-use crate::walk::native::{NativeLibraries, Owner};
+use crate::native::{NativeLibraries, Owner};
 
 /// Ids by address.
 #[derive(Debug, Default)]

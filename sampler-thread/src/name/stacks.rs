@@ -2,21 +2,21 @@
 //!
 //! Problem: a method may be unloaded between the sample and the moment its name is read, and another method may lie there.
 //! Approach: names read for a stack are proven afterwards: if the VM unloaded classes meanwhile, the stack is named again
-//! and its methods are shown as unloaded (`crate::validity::lifetime`).
+//! and its methods are shown as unloaded (`crate::proof::lifetime`).
 //! Invariant: a method that may have been unloaded has no name.
 
 use std::sync::Arc;
 
 use stackwalk::{Frame, Lines, Memory, Method, Stop};
 
+use crate::drain::traces::Trace;
 use crate::name::dictionaries::Node;
 use crate::name::frames::FrameNames;
-use crate::name::routines::Routines;
 use crate::name::shown::{MostFrames, Shown};
 use crate::process::ThreadFacts;
-use crate::traces::Trace;
-use crate::validity::lifetime::{Change, Lifetime};
-use crate::validity::self_test::{Capabilities, CompiledCode};
+use crate::proof::lifetime::{Change, Lifetime};
+use crate::proof::self_test::{Capabilities, CompiledCode};
+use crate::walk::routines::Routines;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::stacks::{StackWalker, USUAL_FRAMES, Walk};
 use crate::walk::vm::Vm;

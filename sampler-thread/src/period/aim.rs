@@ -8,7 +8,7 @@
 //! Perf events expire at any time, so their period is the interval, changed by a factor that is drawn for each profile: no
 //! program is in phase with it ([`Clock::Events`]).
 
-use crate::account::clock::{self, ThreadClock};
+use crate::clock::{self, ThreadClock};
 
 /// Periods of a timer in a tick.
 ///
@@ -37,7 +37,7 @@ pub enum Clock {
         /// Their period in millionths of the interval.
         factor_ppm: u32,
     },
-    /// No signals: another thread asks the VM for stack traces ([`crate::traces`]).
+    /// No signals: another thread asks the VM for stack traces ([`crate::drain::traces`]).
     Traces,
 }
 

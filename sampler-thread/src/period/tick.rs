@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::account::clock;
+use crate::clock;
 use crate::period::aim::Clock;
 use crate::period::interval::Tuning;
 use crate::process::Timers;

@@ -3,7 +3,7 @@
 use proto::v1;
 use queue::Histogram;
 
-use crate::validity::unloading::Unloading;
+use crate::proof::unloading::Unloading;
 
 /// Everything the sampler thread counts besides the accounts.
 pub struct Stats {

@@ -1,7 +1,8 @@
 //! From a snapshot to frames.
 
-pub mod native;
 pub mod previous;
+pub mod printed;
+pub mod routines;
 pub mod snapshot;
 pub mod stacks;
 mod tail_copy;

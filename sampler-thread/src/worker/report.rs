@@ -7,11 +7,11 @@ use stackwalk::Memory;
 
 use super::Worker;
 use crate::account::add_lost;
-use crate::account::clock;
-use crate::giving_way::GivingWay;
+use crate::clock;
+use crate::pacing::GivingWay;
 use crate::process::{Gap, Process};
+use crate::proof::self_test;
 use crate::send::statistics::histogram_message;
-use crate::validity::self_test;
 
 /// CPU time of a thread without an expiration from which on a reason is looked for: fifty ticks of a usual kernel.
 const SILENT_NS: u64 = 200_000_000;

@@ -169,8 +169,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         });
         #[cfg(feature = "hooks")]
         {
-            let age_ns =
-                crate::account::clock::monotonic_nanos().saturating_sub(self.clock.nanos(request.ticks));
+            let age_ns = crate::clock::monotonic_nanos().saturating_sub(self.clock.nanos(request.ticks));
             let sample = (*slot, request.ticks, age_ns);
             self.hooks.walked(&self.vm, &mut self.walker, walk, &snapshot, sample);
         }

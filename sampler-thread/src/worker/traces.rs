@@ -6,9 +6,9 @@ use stackwalk::{Memory, Stop};
 
 use super::samples::NO_THREAD;
 use super::{Worker, reading};
+use crate::drain::traces::Trace;
 use crate::process::Process;
 use crate::send::batch::{FLAG_BIASED, FLAG_INCOMPLETE, Sample};
-use crate::traces::Trace;
 
 /// Stop reason of threads that run no Java code at a safepoint, although they are Java threads.
 const NO_JAVA_FRAMES: &str = "no_java_frames";

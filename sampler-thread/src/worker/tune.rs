@@ -8,7 +8,7 @@ use proto::v1;
 use stackwalk::Memory;
 
 use super::Worker;
-use crate::account::clock;
+use crate::clock;
 use crate::period::budget::{Budget, Spent};
 use crate::period::interval;
 use crate::process::{Process, TimerCounts};

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::{Mutex, MutexGuard};
 use queue::Capacity;
-use sampler_thread::account::clock::{ThreadClock, thread_cpu_nanos};
-use sampler_thread::giving_way::GivingWay;
+use sampler_thread::clock::{ThreadClock, thread_cpu_nanos};
+use sampler_thread::pacing::GivingWay;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{Coverage, Gap, ThreadFacts, ThreadKind};
 

@@ -20,7 +20,7 @@ use proto::v1::{CollectorMessage, collector_message};
 
 use super::transport::{Connection, Target};
 use super::window::Window;
-use crate::account::clock;
+use crate::clock;
 
 /// Pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

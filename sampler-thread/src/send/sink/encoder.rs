@@ -8,7 +8,7 @@ use prost::Message as _;
 use proto::framing::{FramingError, encode_body};
 use proto::v1::{Dictionary, Entries, SampleBatch, Statistics, agent_message::Body};
 
-use crate::account::clock;
+use crate::clock;
 
 /// Encoded size aimed at: far below the limit of 4 MiB, far above the cost of a message.
 const PART_BYTES: usize = 1 << 20;

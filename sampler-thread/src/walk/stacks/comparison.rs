@@ -3,7 +3,7 @@
 use stackwalk::{Frame, Memory};
 
 use super::{StackWalker, Walk};
-use crate::validity::lifetime::Change;
+use crate::proof::lifetime::Change;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::vm::Vm;
 

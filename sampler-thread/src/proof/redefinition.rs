@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::validity::code_freeing::{old_collections, sum};
-use crate::validity::variables::{HiddenSymbols, Variable};
+use crate::native::variables::{HiddenSymbols, Variable};
+use crate::proof::code_freeing::{old_collections, sum};
 
 /// Counters of loaded classes, of loaded archived classes, and of safepoints, each counted when it begins.
 const COUNTERS: [&str; 3] = ["java.cls.loadedClasses", "java.cls.sharedLoadedClasses", "sun.rt.safepoints"];

@@ -20,6 +20,7 @@ mod starts;
 pub(crate) mod symbols;
 mod tables;
 mod unwind;
+pub mod variables;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends_signal_handler};
 
-use crate::account::clock;
-use crate::giving_way::GivingWay;
+use crate::clock;
+use crate::pacing::GivingWay;
 use debug_frames::DebugFrames;
 use entry::Entry;
 use image::Image;

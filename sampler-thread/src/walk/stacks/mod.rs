@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use stackwalk::{Frame, Limits, Memory, ScopeCache, Stop, Walker};
 
-use crate::name::routines::Routines;
-use crate::validity::lifetime::Lifetime;
-use crate::validity::unloading::Unloading;
-use crate::walk::native::NativeLibraries;
+use crate::native::NativeLibraries;
+use crate::proof::lifetime::Lifetime;
+use crate::proof::unloading::Unloading;
 use crate::walk::previous::{PreviousWalks, Recorder, Reused};
+use crate::walk::routines::Routines;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::vm::Vm;
 

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use crate::giving_way::GivingWay;
+use crate::pacing::GivingWay;
 
 /// Bytes that are read between two chances of other threads to run; the kernel returns a page at a time.
 const PIECE: usize = 4096;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::validity::stub_places::StubPlaces;
+use crate::proof::stub_places::StubPlaces;
 
 /// Most routines, some 100 bytes each: a VM has about 1,000, and one more for each shape of method handle.
 const MOST: usize = 1 << 14;

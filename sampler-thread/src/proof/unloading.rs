@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use queue::Histogram;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::validity::code_freeing::{Ahead, CLASS_COUNTERS, CodeFreeing, Sweeps};
-use crate::validity::pause_wait::PauseWait;
-use crate::validity::redefinition::{Progress, Redefinition};
+use crate::proof::code_freeing::{Ahead, CLASS_COUNTERS, CodeFreeing, Sweeps};
+use crate::proof::pause_wait::PauseWait;
+use crate::proof::redefinition::{Progress, Redefinition};
 
 /// The source of marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

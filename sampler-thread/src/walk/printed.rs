@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use stackwalk::{Frame, Memory, Method, Missing, Place};
 
-use crate::validity::unloading::Unloading;
-use crate::walk::native::maps;
+use crate::native::maps;
+use crate::proof::unloading::Unloading;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::stacks::StackWalker;
 use crate::walk::vm::Vm;

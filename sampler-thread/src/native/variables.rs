@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader, Sym};
 
-use crate::walk::native::blocks::Blocks;
-use crate::walk::native::symbols::{Header, each_symbol};
+use crate::native::blocks::Blocks;
+use crate::native::symbols::{Header, each_symbol};
 
 /// Longest name compared, in bytes.
 const MAX_NAME: usize = 64;

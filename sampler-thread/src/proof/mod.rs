@@ -7,4 +7,3 @@ pub mod redefinition;
 pub mod self_test;
 pub(crate) mod stub_places;
 pub mod unloading;
-pub mod variables;

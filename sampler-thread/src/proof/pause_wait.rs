@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 
-use crate::account::clock;
+use crate::clock;
 
 /// Name of the thread that leads G1's marking, from its start to the pauses that end it, and sleeps otherwise (`gc/g1`,
 /// JDK 11 to 28). From JDK 27 on it is made for the first marking, so it is not known when that one ends.

@@ -4,16 +4,16 @@
 //! Approach: [`Unloading`] returns marks that change before anything is freed. If the mark did not change from before
 //! the sample until after a name was read, the name is right, and stays right until the mark changes.
 //! Methods of the boot, platform and system loaders are never freed with a class; once such a method is known, no
-//! mark is needed for samples taken later, unless classes are redefined (`crate::validity::redefinition`).
+//! mark is needed for samples taken later, unless classes are redefined (`crate::proof::redefinition`).
 //! Invariant: a sample is called certain only if a mark read before it equals one read after it.
 
 use std::sync::Arc;
 
 use stackwalk::{LoadedBy, Memory};
 
-use crate::validity::code_freeing::CodeMark;
-use crate::validity::redefinition::Progress;
-use crate::validity::unloading::{Detector, Observation, Unloading};
+use crate::proof::code_freeing::CodeMark;
+use crate::proof::redefinition::Progress;
+use crate::proof::unloading::{Detector, Observation, Unloading};
 
 /// What became uncertain since the last observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -188,9 +188,9 @@ impl Lifetime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validity::code_freeing::CodeFreeing;
-    use crate::validity::redefinition::Redefinition;
-    use crate::validity::unloading::Detector;
+    use crate::proof::code_freeing::CodeFreeing;
+    use crate::proof::redefinition::Redefinition;
+    use crate::proof::unloading::Detector;
     use stackwalk::StackCopy;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::validity::variables::HiddenSymbols;
+use crate::native::variables::HiddenSymbols;
 
 /// Counters that together count every unloaded class: ordinary and archived ones.
 pub(crate) const CLASS_COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];

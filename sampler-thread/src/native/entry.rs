@@ -39,7 +39,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::walk::native::maps;
+    use crate::native::maps;
 
     #[test]
     fn the_entry_is_in_the_code_of_the_program() {
