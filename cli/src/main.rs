@@ -3,29 +3,26 @@
 //! Each verb is one file in `commands/`, which declares its options, calls the libraries and prints.
 //! Reports go to standard output, messages to standard error. The exit code is 0 for success, 1 for an error at run time,
 //! 2 for wrong usage; `record` returns the exit code of the program.
+//!
+//! Rooms, from the bottom up:
+//! - `output`: reports, tables and messages.
+//! - `options`: values and groups of options that several verbs share.
+//! - `source`: recordings, stores and collectors that are read.
+//! - `launch`: programs that are started with the agent, here or on another host.
+//! - `jvm`: JVMs that run already.
+//! - `experiment`: the measurements of the verb of that name.
+//! - `doctor`: what the verb of that name looks at.
+//! - `commands`: the verbs.
 #![forbid(unsafe_code)]
 
-mod agent_flags;
-mod agent_library;
-/// The options of the agent, of which some are flags here.
-#[path = "../../agent/src/options/table.rs"]
-#[allow(dead_code, reason = "ranges and forms are for the agent's messages and the table in README.md")]
-mod agent_options;
-mod collector_options;
 mod commands;
 mod doctor;
 mod experiment;
-mod file_format;
-mod forward_options;
 mod jvm;
 mod launch;
-mod live;
-mod option_values;
+mod options;
 mod output;
-mod remote;
-mod signals;
 mod source;
-mod table_output;
 
 use std::process::ExitCode;
 

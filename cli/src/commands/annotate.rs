@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Args;
 use collector::source_path::SourcePath;
 
+use crate::output::table::TableOutput;
 use crate::source::{SelectionArguments, Source};
-use crate::table_output::TableOutput;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -9,10 +9,10 @@ use profile::text::quantity::duration;
 use super::attachment::{Attachment, WaitEnd};
 use super::list;
 use super::profiling::{Results, Sampling};
+use crate::commands::live::{Live, Terminal};
 use crate::jvm::agent;
 use crate::jvm::attach::Jvm;
-use crate::live::{Live, Terminal};
-use crate::option_values::Time;
+use crate::options::values::Time;
 use crate::output;
 
 #[derive(Debug, Args)]

@@ -13,14 +13,14 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::profiling::Sampling;
-use crate::agent_library;
 use crate::jvm::agent;
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
 use crate::jvm::workplace::Workplace;
 use crate::launch::AgentOptions;
+use crate::launch::agent_library;
+use crate::launch::signals::Signals;
 use crate::output;
-use crate::signals::Signals;
 
 /// Option that ends the agent's profile.
 const STOP: &str = "stop";

@@ -12,9 +12,9 @@ use collector::source_path::{SourcePath, WithSources};
 use collector::store::Store;
 use nix::sys::signal::Signal;
 
-use crate::collector_options::{CollectorArguments, Keep, http_access};
-use crate::forward_options::Forward;
-use crate::signals::Signals;
+use crate::launch::signals::Signals;
+use crate::options::collector::{CollectorArguments, Keep, http_access};
+use crate::options::forward::Forward;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

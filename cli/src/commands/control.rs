@@ -15,16 +15,16 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::Serialize;
 
 use super::profiling::Sampling;
-use crate::agent_library;
-use crate::file_format::{FileFormat, export_file, format_by_name};
 use crate::jvm::agent::{self, Status};
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
+use crate::launch::agent_library;
 use crate::launch::plain;
-use crate::option_values::{Time, rows};
+use crate::options::values::{Time, rows};
 use crate::output;
+use crate::output::table::TableOutput;
+use crate::source::file_format::{FileFormat, export_file, format_by_name};
 use crate::source::{now_ns, read_recording};
-use crate::table_output::TableOutput;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -10,7 +10,7 @@ use profile::query::difference::{Methods, method_differences};
 use profile::query::regression::Verdict;
 use profile::query::view::differences;
 
-use crate::option_values::rows;
+use crate::options::values::rows;
 use crate::output;
 use crate::source::{Pairs, SelectionArguments, Source, pair};
 

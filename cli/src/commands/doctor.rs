@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::doctor::{Status, examine};
-use crate::table_output::TableOutput;
+use crate::output::table::TableOutput;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

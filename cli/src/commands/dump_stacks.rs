@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::agent_library;
 use crate::jvm::agent;
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
 use crate::jvm::workplace::Workplace;
-use crate::option_values::Time;
+use crate::launch::agent_library;
+use crate::options::values::Time;
 use crate::output;
 
 /// Begins the answer of an agent that makes no dump.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 
-use crate::agent_library;
 use crate::experiment::{grid, jvm::Jvm, page, queue, waste};
 use crate::launch::Interval;
+use crate::launch::agent_library;
 use crate::output;
 
 #[derive(Debug, Args)]

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use profile::export::format::{Format, UnknownFormat};
 use profile::export::{Options, collapsed};
 
-use crate::file_format::files;
 use crate::output;
+use crate::source::file_format::files;
 use crate::source::{SelectionArguments, Source};
 
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::jvm::list::{self, Row};
 use crate::output;
-use crate::table_output::TableOutput;
+use crate::output::table::TableOutput;
 
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\

@@ -13,6 +13,7 @@ mod experiment;
 mod export;
 mod flamegraph;
 mod list;
+mod live;
 mod live_top;
 mod manual;
 mod profiling;

@@ -15,11 +15,11 @@ use profile::text::quantity::duration;
 use profile::ui::standalone;
 
 use super::busiest::{Recorded, busiest_first};
-use crate::agent_flags::AgentFlags;
-use crate::file_format::{FileFormat, export_file, format_by_name};
 use crate::launch::Interval;
-use crate::option_values::rows;
+use crate::options::agent_flags::AgentFlags;
+use crate::options::values::rows;
 use crate::output;
+use crate::source::file_format::{FileFormat, export_file, format_by_name};
 use crate::source::{now_ns, read_recording};
 
 /// Options of sampling.

@@ -11,13 +11,13 @@ use profile::text::quantity::duration;
 
 use super::attach;
 use super::profiling::{Results, Sampling};
-use crate::agent_library;
+use crate::commands::live::{Live, Terminal};
+use crate::launch::agent_library;
+use crate::launch::remote::Remote;
+use crate::launch::signals::Signals;
 use crate::launch::{AgentOptions, Launch};
-use crate::live::{Live, Terminal};
-use crate::option_values::Time;
+use crate::options::values::Time;
 use crate::output;
-use crate::remote::Remote;
-use crate::signals::Signals;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

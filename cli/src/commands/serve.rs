@@ -11,8 +11,8 @@ use collector::http::{HttpServer, Probe};
 use collector::source_path::{SourcePath, WithSources};
 use nix::sys::signal::Signal;
 
-use crate::collector_options::http_access;
-use crate::signals::Signals;
+use crate::launch::signals::Signals;
+use crate::options::collector::http_access;
 use crate::source::Source;
 
 #[derive(Debug, Args)]

@@ -8,9 +8,9 @@ use profile::query::tree::{Naming, Order};
 
 use super::live_top::{self, View};
 
-use crate::option_values::rows;
+use crate::options::values::rows;
+use crate::output::table::TableOutput;
 use crate::source::{SelectionArguments, Source};
-use crate::table_output::TableOutput;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

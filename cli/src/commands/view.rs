@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::option_values::rows;
+use crate::options::values::rows;
+use crate::output::table::TableOutput;
 use crate::source::{SelectionArguments, Source};
-use crate::table_output::TableOutput;
 
 /// Views with the questions of the HTTP API whose answers are their JSON, and the order of methods.
 const QUESTIONS: [(&str, &str, Option<&str>); 5] = [

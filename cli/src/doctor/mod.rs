@@ -13,7 +13,7 @@ use std::{env, fmt};
 
 use serde::Serialize;
 
-use crate::agent_library;
+use crate::launch::agent_library;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,5 +1,7 @@
 //! Sources of profiles: a recording, a store that no collector has open, or a running collector.
 
+pub mod file_format;
+
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
 
-use crate::signals::Signals;
+use crate::launch::signals::Signals;
 
 /// The script that runs on the other machine.
 #[derive(Debug)]

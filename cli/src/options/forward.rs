@@ -14,7 +14,7 @@ use collector::forward::{Settings, Target};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use crate::option_values::{Size, Time, from_text};
+use crate::options::values::{Size, Time, from_text};
 
 /// Options of the command line and the environment, or of the table `[forward]` of the file.
 #[derive(Debug, Default, Args, Deserialize)]

@@ -1,5 +1,9 @@
 //! Starts a program with the agent in its JVM and waits for its end.
 
+pub mod agent_library;
+pub mod remote;
+pub mod signals;
+
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -15,7 +19,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use profile::text::units::duration_ns;
 
-use crate::signals::Signals;
+use crate::launch::signals::Signals;
 
 /// Environment variable with options for every JVM.
 const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";

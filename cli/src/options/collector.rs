@@ -14,8 +14,8 @@ use collector::ingest::{Access, Limits};
 use collector::store::Retention;
 use serde::Deserialize;
 
-use crate::forward_options::{Forward, ForwardArguments};
-use crate::option_values::{Age, Size, from_text};
+use crate::options::forward::{Forward, ForwardArguments};
+use crate::options::values::{Age, Size, from_text};
 
 /// Options of the command line and the environment, or of the configuration file; `None` if not given.
 #[derive(Debug, Default, Args, Deserialize)]

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::agent_options::{AgentOption, OPTIONS};
+use super::agent_options::{AgentOption, OPTIONS};
 
 /// Options with flags from here. The others have flags of their own, or belong to a destination that the command chooses.
 const NAMES: [&str; 15] = [

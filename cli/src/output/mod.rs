@@ -1,5 +1,7 @@
 //! Output: reports to standard output or a file, log events to standard error.
 
+pub mod table;
+
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
