@@ -1,4 +1,4 @@
-//! Runs the handler over stacks of given sizes, without a JVM: `java-tests/aarch64 count` counts its instructions; with the
+//! Runs the handler over stacks of given sizes, without a JVM: `java-tests/measure/aarch64 count` counts its instructions; with the
 //! argument `time` it prints how long the handler takes, by the counter of the processor.
 //!
 //! The first run of a size finds the interrupted sp; the others come from the same place, with the upper bound of the stack at

@@ -413,7 +413,7 @@ fn of_two_lines() -> ProcessProfile {
     stream.profile()
 }
 
-/// Formats whose frames have lines besides names; JFR is read by `java-tests/truth`.
+/// Formats whose frames have lines besides names; JFR is read by `java-tests/measure/truth.py`.
 #[test]
 fn lines_have_their_cpu_time() {
     let profile = of_two_lines();

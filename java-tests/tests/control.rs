@@ -123,7 +123,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-/// Number of cycles that are compared with the first ones; `java-tests/attach-cycles --waiting` does a thousand.
+/// Number of cycles that are compared with the first ones; `python3 java-tests/measure attach-cycles --waiting` does a thousand.
 const CYCLES: usize = 12;
 /// Cycles after which libraries, classes and the arenas of the C library are there.
 const WARM: usize = 6;

@@ -1,6 +1,6 @@
 //! Repeats recorded walks of real JVMs and compares every frame; needs no JVM.
 //!
-//! `record_fixtures` in `tests/attached_jvm.rs` makes the fixtures of x86-64, `java-tests/aarch64 record` those of aarch64; the
+//! `record_fixtures` in `tests/attached_jvm.rs` makes the fixtures of x86-64, `java-tests/measure/aarch64 record` those of aarch64; the
 //! package `stackwalk-aarch64` repeats the latter on any machine.
 
 #[path = "support/fixture.rs"]

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::{code_of, is_test, sources, use_trees, without_tests};
+use crate::source::{code_of, is_test, source_folder, sources, use_trees, without_tests};
 use crate::{EDGES, settle};
 
 /// Folders of the crates.
@@ -34,12 +34,12 @@ fn no_files_import_each_other_in_a_circle() {
         let files: BTreeMap<String, String> = sources
             .iter()
             .filter_map(|(path, text)| {
-                let inside = path.strip_prefix(&format!("{name}/src/"))?;
+                let inside = path.strip_prefix(&source_folder(name))?.strip_prefix('/')?;
                 let is_production = !is_test(path) && !path.ends_with("/generated.rs");
                 is_production.then(|| (inside.to_owned(), text.clone()))
             })
             .collect();
-        assert!(!files.is_empty(), "{name}/src has no Rust file");
+        assert!(!files.is_empty(), "{name} has no Rust file");
         complaints.extend(complaints_of(name, &files));
     }
     settle(complaints);

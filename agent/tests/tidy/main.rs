@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::process::Command;
 
-use source::{code_of, has_token, imports, is_test, read, sources, without_tests, workspace};
+use source::{code_of, has_token, imports, is_test, read, source_folder, sources, without_tests, workspace};
 
 /// Normal and build dependencies among our crates; nothing else is allowed.
 const EDGES: &[(&str, &[&str])] = &[
@@ -169,7 +169,7 @@ fn unsafe_lives_only_where_it_may() {
         }
     }
     for name in UNSAFE_FORBIDDEN {
-        let roots = ["lib.rs", "main.rs"].map(|file| format!("{name}/src/{file}"));
+        let roots = ["lib.rs", "main.rs"].map(|file| format!("{}/{file}", source_folder(name)));
         let texts: Vec<_> = roots.iter().filter_map(|root| Some((root, read(root)?))).collect();
         if texts.is_empty() {
             complaints.push(format!("{name}: neither {} nor {} exists", roots[0], roots[1]));

@@ -13,6 +13,14 @@ pub fn read(path: &str) -> Option<String> {
     fs::read_to_string(workspace().join(path)).ok()
 }
 
+/// Returns the folder of a crate's library or command, relative to the workspace.
+pub fn source_folder(name: &str) -> String {
+    match name {
+        "java-tests" => "java-tests/harness".to_owned(),
+        _ => format!("{name}/src"),
+    }
+}
+
 /// Returns whether the rules for production code exempt this file.
 pub fn is_test(path: &str) -> bool {
     let in_folder = |folder: &str| path.split('/').any(|part| part == folder);

@@ -5,7 +5,7 @@
 //! [`call_trace`] calls AsyncGetCallTrace after each capture, [`differences`] compares the two walks of a sample, [`quiet`]
 //! compares our walk with GetStackTrace where a class is prepared, and [`judge`] decides which of two lists is right.
 //! [`record`] keeps samples on which both agree as fixtures.
-//! At the end of the profile a few lines report costs and differences; `java-tests/differential` reads them.
+//! At the end of the profile a few lines report costs and differences; `java-tests/measure/differential.py` reads them.
 //! Sources: HotSpot `prims/forte.cpp` (JDK 11 to 25): CLASS_LOAD events must be on and jmethodIDs made beforehand.
 #![deny(unsafe_code)]
 

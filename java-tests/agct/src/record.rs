@@ -2,7 +2,7 @@
 //!
 //! Problem: an emulated JVM cannot be read from outside, as the recorder in `stackwalk/tests` does.
 //! Approach: with the environment variable [`VARIABLE`] each sample that is not like enough others is walked once more,
-//! without native code, through memory that notes all reads. `java-tests/aarch64 record` runs programs so.
+//! without native code, through memory that notes all reads. `java-tests/measure/aarch64 record` runs programs so.
 //! Only stacks are kept whose methods the VM's own walk names as well, and at the end only those whose walk over the
 //! recorded bytes alone gives the same text: code may be replaced while others are recorded.
 
