@@ -1,4 +1,4 @@
-//! Selects aarch64 in `src/arch/mod.rs`, whatever the machine.
+//! Selects aarch64 in `src/cpu/mod.rs`, whatever the machine.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(stackwalk_aarch64)");

@@ -5,8 +5,8 @@
 //! Approach: one flat record of 64-bit words, filled in the handler by plain stores, at the start of a snapshot.
 //! Invariant: writing and reading the record needs no `unsafe` and no allocation.
 
-use crate::arch::Registers;
-use crate::words::{Words, words};
+use crate::cpu::Registers;
+use crate::cpu::words::{Words, words};
 
 words! {
     /// Registers, VM thread fields and stack bounds at the moment of the sample; zero where there is nothing.

@@ -16,7 +16,19 @@
 //!
 //! # Not done here
 //! Unwind tables of native code, which a [`NativeCode`] provides; stacks of unmounted virtual threads; CPUs without a folder in
-//! `arch`.
+//! `cpu`.
+//!
+//! # Rooms, from the bottom up
+//! - `limits`: how far a walk goes.
+//! - `frame`: what a walk returns.
+//! - `memory`: how memory is read: a copy of a stack, this process, with faults survived.
+//! - `stop`: why a walk ends.
+//! - `cpu`: the seam to the CPU: registers, instructions, shapes of frames.
+//! - `capture`: the registers and VM fields of one moment.
+//! - `frozen`: frames of a virtual thread that lie in the heap.
+//! - `hotspot`: structures of the VM.
+//! - `cache`: what walks remember of code.
+//! - `walker`: the walk.
 //!
 //! # Examples
 //! `examples/recorded_stack.rs` prints the stacks of a JVM that was recorded: `cargo run -p stackwalk --example
@@ -39,28 +51,23 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod arch;
 mod cache;
 mod capture;
+mod cpu;
 mod frame;
 mod frozen;
 mod hotspot;
 mod limits;
-mod live_memory;
 mod memory;
-mod native;
-mod nearby;
-mod safe_fetch;
 mod stop;
 mod walker;
-mod words;
 
-pub use arch::{
+pub use cache::{CacheStats, ScopeCache};
+pub use capture::{CAPTURE_BYTES, Capture};
+pub use cpu::{
     DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER, FRAME_RECORD_BYTES, PreservedRegisters,
     RETURNS_BY_REGISTER, Registers, return_address,
 };
-pub use cache::{CacheStats, ScopeCache};
-pub use capture::{CAPTURE_BYTES, Capture};
 pub use frame::{Bci, Blob, CompileLevel, Frame, Method, Missing, Pc, Place};
 pub use frozen::Frozen;
 pub use hotspot::class_loader::LoadedBy;
@@ -80,10 +87,10 @@ pub use hotspot::thread::{CompilerOffsets, JavaThreads, ThreadOffsets};
 pub use hotspot::vm_structs::VmSymbols;
 pub use hotspot::{HotSpot, LayoutError};
 pub use limits::{Limits, MAX_CHUNKS};
-pub use live_memory::{Access, LiveMemory};
+pub use memory::live::{Access, LiveMemory};
+pub use memory::nearby::{Lines, Nearby};
+pub use memory::safe_fetch::{Choice, LoadWord, SafeFetch};
 pub use memory::{LINE, Memory, StackCopy, Unreadable};
-pub use native::{NativeCode, NativeRegisters, NativeStop, ends_signal_handler};
-pub use nearby::{Lines, Nearby};
-pub use safe_fetch::{Choice, LoadWord, SafeFetch};
 pub use stop::Stop;
+pub use walker::native_code::{NativeCode, NativeRegisters, NativeStop, ends_signal_handler};
 pub use walker::{Frames, Position, Walker};

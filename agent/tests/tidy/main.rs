@@ -45,8 +45,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "queue/src/pool.rs",
     "queue/src/prefetch.rs",
     "queue/src/thread_queue.rs",
-    "stackwalk/src/live_memory.rs",
-    "stackwalk/src/safe_fetch.rs",
+    "stackwalk/src/memory/live.rs",
+    "stackwalk/src/memory/safe_fetch.rs",
     "agent/src/lib.rs",
     "agent/src/clock/descriptors/mod.rs",
     "agent/src/clock/perf_event.rs",
@@ -73,7 +73,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
 const UNSAFE_FORBIDDEN: &[&str] = &["sampler-thread", "proto", "collector", "profile", "cli", "java-tests"];
 
 /// The only folder of the walker that knows a CPU.
-const CPU_SEAM: &str = "stackwalk/src/arch/";
+const CPU_SEAM: &str = "stackwalk/src/cpu/";
 /// Registers of x86-64 and aarch64.
 const CPU_REGISTERS: &[&str] = &[
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "rip", "r8", "r9", "r10", "r11", "r12", "r13",
@@ -325,7 +325,7 @@ fn a_register_outside_of_the_seam_is_noticed() {
         assert_eq!(register_complaints(path, text).len(), complaints, "{text}");
     };
     check("stackwalk/src/walker/a.rs", "fn f() { capture.rbx + rsp }", 2);
-    check("stackwalk/src/arch/x86_64/a.rs", "fn f() { capture.rbx }", 0);
+    check("stackwalk/src/cpu/x86_64/a.rs", "fn f() { capture.rbx }", 0);
     check("stackwalk/src/a.rs", "// rbx\nfn f() { \"rbx\"; r12_to_r15 }\n#[cfg(test)] mod tests { rbx }", 0);
 }
 

@@ -5,7 +5,7 @@
 //! Sources: `cpu/x86/javaFrameAnchor_x86.hpp`, `runtime/javaCalls.hpp`, JDK 11 to 25.
 
 use super::layout::FrameLayout;
-use crate::arch::RETURN_ADDRESS_BYTES;
+use crate::cpu::RETURN_ADDRESS_BYTES;
 use crate::memory::StackCopy;
 
 /// A frame as an anchor describes it.

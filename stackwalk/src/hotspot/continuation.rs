@@ -23,7 +23,7 @@ use super::code_blob::may_hold_routines;
 use super::committed::Committed;
 use super::layout::ContinuationLayout;
 use super::objects::{CollectedHeap, Objects};
-use crate::arch::{BARRIER_START, return_barrier};
+use crate::cpu::{BARRIER_START, return_barrier};
 use crate::limits::MAX_CODE_BLOBS;
 use crate::memory::{Memory, at};
 

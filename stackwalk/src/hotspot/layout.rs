@@ -11,7 +11,7 @@ use super::heap_layout::HeapLayout;
 use super::layout_error::LayoutError;
 use super::rows::{BlobKindValues, FieldTable, Tables};
 use super::vm_structs::{FieldRow, VmSymbols, offset, variable};
-use crate::arch::{ENTRY_WRAPPER, INTERPRETER_SENDER_SP};
+use crate::cpu::{ENTRY_WRAPPER, INTERPRETER_SENDER_SP};
 use crate::memory::{Memory, Unreadable, at, field};
 
 /// An instance field whose width differs between JDKs.

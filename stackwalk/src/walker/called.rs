@@ -11,8 +11,8 @@
 //! `SharedRuntime::resolve_sub_helper` in `runtime/sharedRuntime.cpp`, JDK 11 to 25.
 
 use super::walk::{Call, Cursor, Doing, Emit, Scopes, Walk};
-use crate::arch::{CALL_BYTES, CallTarget, call_before};
 use crate::cache::CompiledPc;
+use crate::cpu::{CALL_BYTES, CallTarget, call_before};
 use crate::frame::{Frame, Method};
 use crate::hotspot::code_blob::BlobKind;
 use crate::hotspot::nmethod::Identity;

@@ -1,7 +1,7 @@
 //! Frames that called something: the pc is a return address and the frame is complete.
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
-use crate::arch::{
+use crate::cpu::{
     FRAME_RECORD_BYTES, INTERPRETER_BCP, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES, Unwind, return_address,
 };
 use crate::frame::{Blob, Frame, Method};
@@ -9,8 +9,8 @@ use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::hotspot::interpreter::Bytecodes;
 use crate::memory::{Memory, at};
-use crate::native::NativeRegisters;
 use crate::stop::Stop;
+use crate::walker::native_code::NativeRegisters;
 
 impl<M: Memory> Walk<'_, M> {
     pub(super) fn step_caller(&mut self, cursor: Cursor) -> Result<Step, Stop> {

@@ -5,8 +5,8 @@ use core::cell::RefCell;
 
 use super::running::{Running, running};
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
-use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
 use crate::cache::{CODE_BUFFER, Code, CompiledKind, CompiledPc};
+use crate::cpu::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
 use crate::frame::{CompileLevel, Frame, Method, Place};
 use crate::hotspot::HotSpot;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};

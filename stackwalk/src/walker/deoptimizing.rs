@@ -19,12 +19,12 @@
 //! `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, JDK 11 to 28.
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
-use crate::arch::{
+use crate::cache::CompiledPc;
+use crate::cpu::{
     CODE_AFTER, CODE_BEFORE, DEOPT_CALL_BYTES, DEOPT_CALL_REACH, DEOPT_HANDLER_BYTES, DeoptPlace,
     FRAME_RECORD_BYTES, RETURN_ADDRESS_BYTES, Unwind, deopt_handler_pushed_bytes, deopt_place, is_deopt_call,
     return_address, return_address_of_call,
 };
-use crate::cache::CompiledPc;
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;

@@ -8,7 +8,7 @@
 //! `cpu/x86/macroAssembler_x86.cpp` and `generate_native_wrapper` in `cpu/x86/sharedRuntime_x86_64.cpp` jump to it.
 
 use super::walk::{Cursor, Doing, Walk};
-use crate::arch::{
+use crate::cpu::{
     CODE_AFTER, CODE_BEFORE, ForwardExceptionPlace, RETURN_ADDRESS_BYTES, Unwind, forward_exception_place,
 };
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};

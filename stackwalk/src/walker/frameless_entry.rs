@@ -8,7 +8,7 @@
 //! Source: `gen_c2i_adapter` in `cpu/x86/sharedRuntime_x86_64.cpp`; the rest is at [`frameless_return`].
 
 use super::walk::{Cursor, Doing, Walk};
-use crate::arch::{FRAMELESS_RETURN_BYTES, RETURN_ADDRESS_BYTES, frameless_return};
+use crate::cpu::{FRAMELESS_RETURN_BYTES, RETURN_ADDRESS_BYTES, frameless_return};
 use crate::memory::Memory;
 
 /// Most bytes that an adapter adds for the arguments: three of two slots each (`Math.fma`), aligned to 16.

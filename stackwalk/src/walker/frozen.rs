@@ -14,7 +14,7 @@
 //! `share/runtime/stackChunkFrameStream.inline.hpp`, `share/runtime/continuationFreezeThaw.cpp`, JDK 21 and 25.
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
-use crate::arch::{
+use crate::cpu::{
     CODE_AFTER, CODE_BEFORE, FRAME_RECORD_BYTES, INTERPRETER_LOCALS, INTERPRETER_METHOD,
     INTERPRETER_SENDER_SP, RETURN_ADDRESS_BYTES, THAW_REACH, is_before_reservation, return_address,
     thawed_frame,

@@ -4,13 +4,13 @@
 //! instruction before it calls, and the caller's frame is where it must be. Otherwise the walk stops.
 
 use super::walk::{Code, Cursor, Doing, Emit, Step, Walk};
-use crate::arch::{
+use crate::cache::CompiledKind;
+use crate::cpu::{
     Around, BODY_AHEAD, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_EXIT_BYTES,
     INTERPRETER_FIXED_BYTES, INTERPRETER_METHOD, MAX_PUSHED_WORDS, METHOD_ENTRY_BYTES, OSR_PROLOGUE_BYTES,
     RETURN_ENTRY_BYTES, RETURNS_BY_REGISTER, STRING_CODE_REACH, Unwind, caller_by, enters_method,
     interpreter_exit, is_interpreter_return_entry, keeps_length, prologue, searches_string, state_in_body,
 };
-use crate::cache::CompiledKind;
 use crate::frame::{Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;

@@ -8,7 +8,7 @@
 //! `cpu/x86/{runtime,sharedRuntime}_x86_64.cpp`, `c2_safepointPollStubTable_x86.cpp`, JDK 11 to 25.
 
 use super::walk::{Cursor, Doing, Step, Walk};
-use crate::arch::{
+use crate::cpu::{
     CODE_AFTER, CODE_BEFORE, EXCEPTION_TAIL, FRAME_RECORD_BYTES, HandlerPlace, POLL_BLOB_START,
     POLL_EXIT_BYTES, PollFrame, RETURN_ADDRESS_BYTES, Unwind, epilogue, handler_place,
     has_popped_throwing_pc, is_loop_poll_blob, poll_exit, poll_frame,

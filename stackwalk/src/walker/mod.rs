@@ -15,6 +15,7 @@ mod frozen;
 mod interrupted;
 mod jump_entered;
 mod native;
+pub(crate) mod native_code;
 mod position;
 mod recover;
 mod routine;
@@ -31,8 +32,8 @@ use crate::frozen::Frozen;
 use crate::hotspot::HotSpot;
 use crate::limits::Limits;
 use crate::memory::{Memory, StackCopy};
-use crate::native::{NativeCode, NativeRegisters};
 use crate::stop::Stop;
+use crate::walker::native_code::{NativeCode, NativeRegisters};
 pub use position::Position;
 use walk::{Call, Cursor, Emit, NativeOrigin, Scopes, Step, Thawing, Walk};
 

@@ -7,7 +7,7 @@
 //! disagree or the tables end, a [`Frame::Gap`] stands for the missing frames and no Java frame is lost.
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
-use crate::arch::{
+use crate::cpu::{
     ANCHOR_SLACK, ASSEMBLER_ROUTINE_BYTES, CallTarget, DIRECT_CALL_BYTES, RETURNS_BY_REGISTER, Unwind,
     call_before, far_jumps, patching_adapter,
 };
@@ -15,8 +15,8 @@ use crate::frame::{Blob, Frame, Missing};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
-use crate::native::{NativeRegisters, NativeStop};
 use crate::stop::Stop;
+use crate::walker::native_code::{NativeRegisters, NativeStop};
 
 /// Most functions between a call and an assembler routine, each of which ends with a jump to the next.
 const MAX_TAIL_CALLS: usize = 2;

@@ -9,7 +9,7 @@
 
 use super::Frames;
 use super::walk::{Doing, Emit};
-use crate::arch::FRAME_RECORD_BYTES;
+use crate::cpu::FRAME_RECORD_BYTES;
 use crate::hotspot::nmethod::Compilation;
 use crate::memory::Memory;
 

@@ -4,7 +4,7 @@
 //! out of Java only if the call instruction's target lies outside the code cache.
 
 use super::walk::{Code, Cursor, Doing, Walk};
-use crate::arch::{
+use crate::cpu::{
     CALL_BYTES, CALLING_STUB_RULES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD,
     RETURN_ENTRY_BYTES, TRAMPOLINE_BYTES, Unwind, call_before, is_interpreter_return_entry,
     static_call_stub_offset, trampoline_target,

@@ -9,8 +9,8 @@
 //! Invariant: two possible callers are none.
 
 use super::walk::{Cursor, Doing, Walk};
-use crate::arch::{CallTarget, METHODS_JUMP_TO_ROUTINES, RETURN_ADDRESS_BYTES, leads_to};
 use crate::cache::CODE_BUFFER;
+use crate::cpu::{CallTarget, METHODS_JUMP_TO_ROUTINES, RETURN_ADDRESS_BYTES, leads_to};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 

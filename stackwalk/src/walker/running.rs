@@ -5,7 +5,7 @@
 //! where the header of an nmethod keeps entries as addresses, these lie in front of the code as well.
 //! Invariant: work is bounded, and code that cannot be read or is too far away counts as a jump.
 
-use crate::arch::{FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_given_up};
+use crate::cpu::{FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_given_up};
 use crate::hotspot::code_blob::CodeBlob;
 use crate::memory::{Memory, Unreadable};
 

@@ -8,10 +8,10 @@
 
 use super::native::NativeCaller;
 use super::walk::{Cursor, Walk};
-use crate::arch::{FrameRegisters, Registers, registers_at_handler_entry, saved_registers};
 use crate::capture::Capture;
+use crate::cpu::{FrameRegisters, Registers, registers_at_handler_entry, saved_registers};
 use crate::memory::Memory;
-use crate::native::NativeRegisters;
+use crate::walker::native_code::NativeRegisters;
 
 impl<M: Memory> Walk<'_, M> {
     /// Makes the capture that of the code that was interrupted first, if the handlers of other signals have not begun.

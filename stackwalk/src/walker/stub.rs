@@ -4,7 +4,7 @@
 //! the shape names proves it.
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
-use crate::arch::{
+use crate::cpu::{
     ADAPTER_SAVE_REACH, Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, FRAME_RECORD_BYTES,
     MAX_PUSHED_WORDS, RESERVATION_REACH, RETURNS_BY_REGISTER, Unwind, entry_barrier_callers, entry_frame,
     has_saved_sender_sp, keeps_entry_sp, linker_pops_argument, patching_adapter, reserved_words,

@@ -10,14 +10,14 @@
 //! and 25.
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
-use crate::arch::{CODE_AFTER, UPCALL_START, Unwind, UpcallFrame, upcall_frame, upcall_state};
 use crate::capture::Capture;
+use crate::cpu::{CODE_AFTER, UPCALL_START, Unwind, UpcallFrame, upcall_frame, upcall_state};
 use crate::frame::{Blob, Frame};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::{Memory, at};
-use crate::native::NativeRegisters;
 use crate::stop::Stop;
+use crate::walker::native_code::NativeRegisters;
 
 /// First release with upcall stubs of this form.
 const FIRST_WITH_UPCALLS: u32 = 21;

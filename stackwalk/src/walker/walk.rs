@@ -1,8 +1,8 @@
 //! State of one walk, and the steps it takes.
 
-use crate::arch::{FrameRegisters, RETURN_ADDRESS_BYTES, RETURNS_BY_REGISTER};
 use crate::cache::{CompiledPc, ScopeCache};
 use crate::capture::Capture;
+use crate::cpu::{FrameRegisters, RETURN_ADDRESS_BYTES, RETURNS_BY_REGISTER};
 use crate::frame::{CompileLevel, Frame, Pc, Place};
 use crate::frozen::Frozen;
 use crate::hotspot::anchor::Anchor;
@@ -11,8 +11,8 @@ use crate::hotspot::nmethod::Compilation;
 use crate::hotspot::pc_desc::PcMatch;
 use crate::hotspot::{HotSpot, Started};
 use crate::memory::{Memory, StackCopy};
-use crate::native::{NativeCode, NativeRegisters};
 use crate::stop::Stop;
+use crate::walker::native_code::{NativeCode, NativeRegisters};
 
 /// State of the frame at a cursor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
