@@ -3,12 +3,20 @@
 //! Problem: agents in JVMs deliver samples as a stream that may break off anywhere, and nothing that a collector has
 //! acknowledged may be lost.
 //! Approach, following one message: [`ingest`] reads it from a socket and appends it to a recording
-//! (`profile::source::recording`) or to a [`store`], and acknowledges it; [`http`] answers queries over the store through the
-//! model of a profile (`profile`); [`forward`] sends live profiles to OTLP receivers.
+//! (`profile::source::recording`) or to a [`store`], and acknowledges it; [`http`] answers queries over the store through
+//! the model of a profile (`profile`); [`forward`] sends live profiles to OTLP receivers.
 //! Invariant: received data is never guessed or silently dropped; unknown, cut and missing data is shown and counted.
 //!
 //! The interfaces for other programs, JSON included, are in `collector/API.md`; the stream itself is described
 //! in `design/wire-format.md`.
+//!
+//! Rooms, from the bottom up:
+//! - [`address`]: how the address of a collector is written.
+//! - [`source_path`]: where source files are looked for.
+//! - [`store`]: what is kept on disk.
+//! - [`ingest`]: what agents send.
+//! - [`forward`]: what is sent to others.
+//! - [`http`]: what others ask.
 //!
 //! ```
 //! use collector::store::{Retention, Store};

@@ -11,7 +11,7 @@ use crate::source::{code_of, is_test, source_folder, sources, use_trees, without
 use crate::{EDGES, settle};
 
 /// Folders of the crates.
-const CRATES: &[&str] = &[
+pub const CRATES: &[&str] = &[
     "agent",
     "cli",
     "collector",
@@ -31,18 +31,20 @@ fn no_files_import_each_other_in_a_circle() {
     let sources = sources();
     let mut complaints = Vec::new();
     for name in CRATES {
-        let files: BTreeMap<String, String> = sources
-            .iter()
-            .filter_map(|(path, text)| {
-                let inside = path.strip_prefix(&source_folder(name))?.strip_prefix('/')?;
-                let is_production = !is_test(path) && !path.ends_with("/generated.rs");
-                is_production.then(|| (inside.to_owned(), text.clone()))
-            })
-            .collect();
-        assert!(!files.is_empty(), "{name} has no Rust file");
-        complaints.extend(complaints_of(name, &files));
+        complaints.extend(complaints_of(name, &production_files(name, &sources)));
     }
     settle(complaints);
+}
+
+/// Returns the production files of a crate: path inside its source folder, and text.
+pub fn production_files(name: &str, sources: &[(String, String)]) -> BTreeMap<String, String> {
+    let inside = |path: &str| Some(path.strip_prefix(&source_folder(name))?.strip_prefix('/')?.to_owned());
+    let is_production = |path: &str| !is_test(path) && !path.ends_with("/generated.rs");
+    let production = sources.iter().filter(|(path, _)| is_production(path));
+    let files: BTreeMap<_, _> =
+        production.filter_map(|(path, text)| Some((inside(path)?, text.clone()))).collect();
+    assert!(!files.is_empty(), "{name} has no Rust file");
+    files
 }
 
 fn complaints_of(name: &str, files: &BTreeMap<String, String>) -> Vec<String> {
@@ -66,14 +68,14 @@ fn complaints_of(name: &str, files: &BTreeMap<String, String>) -> Vec<String> {
 
 /// Which file imports which, and by which paths.
 #[derive(Default)]
-struct Graph {
-    edges: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
+pub struct Graph {
+    pub edges: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
     /// Parents and the children they re-export.
     faces: BTreeSet<(String, String)>,
 }
 
 impl Graph {
-    fn of(files: &BTreeMap<String, String>) -> Graph {
+    pub fn of(files: &BTreeMap<String, String>) -> Graph {
         let modules: BTreeMap<Vec<String>, &String> =
             files.keys().map(|file| (module_of(file), file)).collect();
         let mut graph = Graph::default();
@@ -144,7 +146,7 @@ impl Graph {
 }
 
 /// `walker/stub.rs` is the module `walker::stub`, `walker/mod.rs` is `walker`, `lib.rs` and `main.rs` are the root.
-fn module_of(file: &str) -> Vec<String> {
+pub fn module_of(file: &str) -> Vec<String> {
     let mut parts: Vec<String> = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     let is_root = parts.len() == 1 && matches!(parts[0].as_str(), "lib" | "main");
     if is_root || parts.last().is_some_and(|last| last == "mod") {

@@ -11,6 +11,7 @@
 
 mod architecture;
 mod circles;
+mod floors;
 mod history;
 mod source;
 mod twins;
