@@ -37,7 +37,7 @@ mod truth;
 mod workload;
 
 pub use generated_classes::GeneratedClasses;
-pub use java_classes::{java_example, javac};
+pub use java_classes::{classes, java_example, javac};
 pub use jdk::{Jdk, on_jdk, on_jdk_concurrently, on_jdk_exclusively};
 pub use native_library::{api_client, api_example, native_library};
 pub use process::{Finished, run};
