@@ -7,7 +7,7 @@
 //! the model of a profile (`profile`); [`forward`] sends live profiles to OTLP receivers.
 //! Invariant: received data is never guessed or silently dropped; unknown, cut and missing data is shown and counted.
 //!
-//! The interfaces for other programs, JSON included, are in `collector/API.md`; the stream itself is described
+//! The interfaces for other programs, JSON included, are in `docs/formats.md`; the stream itself is described
 //! in `design/wire-format.md`.
 //!
 //! Rooms, from the bottom up:

@@ -1,4 +1,4 @@
-//! What `collector/API.md` says of the HTTP API, asked for word by word.
+//! What `docs/formats.md` says of the HTTP API, asked for word by word.
 
 mod support;
 

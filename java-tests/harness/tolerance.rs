@@ -41,7 +41,7 @@ pub fn binomial_tolerance(share: f64, samples: u64) -> f64 {
 }
 
 /// Share of samples whose stack ends early or has a gap, on the safe side: the matrix shows 0.02 % over its programs, single
-/// programs up to 0.1 % (`design/matrix.md`).
+/// programs up to 0.1 % (`design/measured/matrix.md`).
 pub const CUT_SHARE: f64 = 0.001;
 
 /// Returns the number of events that is exceeded by chance at most once in a million times, where each of `count` trials has this

@@ -1,6 +1,6 @@
 """Checks the account of a recording as the Java tests do (java-tests/harness/summary.rs): what is wrong with it, in sentences.
 
-The input is the JSON that `tickwalk top --json` and `--summary` write (collector/API.md, "Summary").
+The input is the JSON that `tickwalk top --json` and `--summary` write (docs/formats.md, "Summary").
 """
 
 import json

@@ -22,7 +22,7 @@ which needs agent/hooks too), prints the counts, and fails on a difference.
 --tables runs nothing and prints the tables of such JSON files; the later of two equal runs counts.
 --page writes the tables into a page, between its lines `<!-- matrix -->` and `<!-- end of matrix -->`:
 
-  python3 java-tests/measure matrix --json matrix.jsonl --page design/matrix.md
+  python3 java-tests/measure matrix --json matrix.jsonl --page design/measured/matrix.md
 
 --quick makes a small selection of runs in about a minute, and fails if less than 99.5 % of the samples end at a true
 root. A full run is some hundreds of runs of 3 to 10 seconds of CPU time, which take an hour on two idle processors. --jobs is

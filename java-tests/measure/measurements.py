@@ -1,4 +1,4 @@
-"""Measures what the project promises and writes design/measurements.md from this one run.
+"""Measures what the project promises and writes design/measured/measurements.md from this one run.
 
   python3 java-tests/measure measurements [--quick] [--only SECTION]... [--also SECTION]... [--async-profiler LIBRARY] [--no-build] [--page FILE]
 
@@ -223,7 +223,7 @@ def stacks(run):
     command = "python3 java-tests/measure matrix " + run.choose("--flags default --size short", "--quick --jdk 25")
     yield from code(command)
     yield ("Share of samples of Java threads whose stack ends at a true root; one sample at every tick of the kernel. The full"
-           " matrix is in `design/matrix.md`.")
+           " matrix is in `design/measured/matrix.md`.")
     yield ""
     try:
         run.tool(f"{command} --json {file}")
@@ -395,7 +395,7 @@ def main():
     parser.add_argument("--also", action="append", default=[], choices=extra, metavar="SECTION", help=", ".join(extra))
     parser.add_argument("--async-profiler", metavar="LIBRARY", help="libasyncProfiler.so, 4.0 or newer")
     parser.add_argument("--no-build", action="store_true")
-    parser.add_argument("--page", default=str(REPOSITORY / "design/measurements.md"))
+    parser.add_argument("--page", default=str(REPOSITORY / "design/measured/measurements.md"))
     options = parser.parse_args()
     if options.async_profiler and not pathlib.Path(options.async_profiler).is_file():
         harness.fail(f"--async-profiler {options.async_profiler}: no such file")

@@ -304,8 +304,8 @@ def page(options, report, date, load):
     shown += ["--async-profiler", "LIBRARY"] if options.async_profiler else []
     head = [
         "# Truth: programs with known answers", "",
-        "`java-tests/measure/truth.py` writes this page; its help describes the cases, and `design/benchmarks.md` how they are judged.", "",
-        "```sh", shlex.join(["java-tests/measure/truth.py", *shown, "--page", "design/truth.md"]), "```", "",
+        "`java-tests/measure/truth.py` writes this page; its help describes the cases, and `design/measured/benchmarks.md` how they are judged.", "",
+        "```sh", shlex.join(["java-tests/measure/truth.py", *shown, "--page", "design/measured/truth.md"]), "```", "",
         *machine.lines(),
         f"- date: {date:%Y-%m-%d %H:%M} UTC; load average at the start: {load:.1f}",
     ]

@@ -128,12 +128,12 @@ on_every_jdk! {
     }
 }
 
-/// Asserts that the collector exports the metrics that `collector/API.md` describes, and no others.
+/// Asserts that the collector exports the metrics that `docs/formats.md` describes, and no others.
 fn assert_metrics_are_documented(metrics: &Value) {
     assert!(
         metrics["content_type"].as_str().is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4"))
     );
-    let described = include_str!("../../collector/API.md").split("### Metrics").nth(1).expect("a section");
+    let described = include_str!("../../docs/formats.md").split("### Metrics").nth(1).expect("a section");
     let described = described.split("###").next().expect("a section");
     let described: BTreeSet<&str> = described
         .split('`')

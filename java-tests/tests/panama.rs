@@ -8,7 +8,7 @@ const MISSING: &str = "[native frames missing]";
 /// Calls of Java by C on the stacks of the main thread.
 const LEVELS: usize = 3;
 
-/// Options of the JVM. An inlined method can be named at an instruction of its caller (`design/walker-verification.md`), so
+/// Options of the JVM. An inlined method can be named at an instruction of its caller (`design/verification.md`), so
 /// the innermost one is not inlined.
 const OPTIONS: [&str; 3] = [
     "--enable-native-access=ALL-UNNAMED",

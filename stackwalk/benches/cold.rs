@@ -5,7 +5,7 @@
 //! the code cache are system calls, as in an agent. Each walk is compared with what the generator knows.
 //!
 //! `cargo bench -p stackwalk --bench cold` prints times and reads; `-- --once MODE JDK` makes the walks of one mode, which
-//! `stackwalk/benches/instructions` counts with callgrind. Results are in `design/walker-verification.md`.
+//! `stackwalk/benches/instructions` counts with callgrind. Results are in `design/verification.md`.
 
 #![allow(missing_docs)]
 

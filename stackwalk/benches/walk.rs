@@ -3,7 +3,7 @@
 //! Walks recorded stacks over memory that is found by a binary search, instead of the direct loads and system calls
 //! of an agent. Run with `cargo bench -p stackwalk`. Times are unreliable on a shared machine, so
 //! `stackwalk/benches/instructions` counts the instructions of one walk with callgrind. Results are in
-//! `design/walker-verification.md`.
+//! `design/verification.md`.
 
 #![allow(missing_docs)]
 

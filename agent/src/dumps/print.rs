@@ -7,7 +7,7 @@
 //! another thread is held.
 //! Invariants: one dump at a time; after the deadline the rest of the threads are listed as not reached; the signal's action
 //! is restored.
-//! Decision: `design/stack-dumps.md`.
+//! Decision: `design/control.md`.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -6,7 +6,7 @@
 //! the time of `dumpcpu=`, and writes the text of `tickwalk dump-stacks`.
 //! Invariants: without these options nothing is made; with them, thread and handlers stay until the process ends, beside any
 //! number of profiles. A dump needs no thread of the VM. After every error the program goes on, and dies as it would.
-//! Decision: `design/stack-dumps.md`.
+//! Decision: `design/control.md`.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;

@@ -3,7 +3,7 @@
 //! Problem: the function table is raw, may come from a newer JVM than the bindings, and every entry may be null.
 //! Approach: one method for each call, which tests the entry and turns an error code into a [`JvmtiError`].
 //! `jvmti-sys` declares errors as a Rust enum; a newer JVM may return a code outside of it, so codes are read as plain
-//! integers (`design/jvmti-bindings.md`).
+//! integers (`design/control.md`).
 //! Sources: JVM Tool Interface 1.2 to 25 (`jvmti.xml`).
 
 use std::ffi::{CStr, CString};

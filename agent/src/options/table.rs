@@ -37,7 +37,7 @@ pub const OPTIONS: [AgentOption; 36] = [
         "`cputime`",
         "`cputime`, `wall`, `jvmti`, `api`",
         "'cputime', 'wall', 'jvmti' or 'api'",
-        "`cputime`: sample CPU time; `wall`: sample wall time, of waiting threads as well; `jvmti`: sample CPU time by the stacks of safepoints, to see their bias (`design/modes.md`); `api`: offer the stack-walk API and nothing else, with `log` and `strict` only",
+        "`cputime`: sample CPU time; `wall`: sample wall time, of waiting threads as well; `jvmti`: sample CPU time by the stacks of safepoints, to see their bias; `api`: offer the stack-walk API and nothing else, with `log` and `strict` only",
     ),
     option(
         ["interval", "T"],

@@ -8,7 +8,7 @@
 //! it waits for the VM.
 //! Sources: JVMTI 1.2, GetAllThreads and GetStackTrace; `runtime/jniHandles.hpp` and `oops/method.hpp`
 //! (`Method::resolve_jmethod_id`: a method id is the address of a `Method*`), JDK 11 to 25.
-//! Decision: `design/modes.md`.
+//! Decision: `design/account.md`.
 
 use std::collections::HashMap;
 use std::ffi::CStr;

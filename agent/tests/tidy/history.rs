@@ -9,8 +9,17 @@ use std::fs;
 use crate::settle;
 use crate::source::{read, workspace};
 
-/// Documents beside the pages of `design/`.
-const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "collector/API.md"];
+/// Documents beside the pages in the folders.
+const DOCUMENTS: &[&str] = &[
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "cli/packaging/README.md",
+    "stackwalk/NEW_JDK.md",
+    "stackwalk/aarch64/README.md",
+];
+/// Folders of pages.
+const FOLDERS: &[&str] = &["design", "design/measured", "docs"];
 /// Words that a sentence must not begin with.
 const OPENINGS: &[&str] = &[
     "since then",
@@ -35,14 +44,17 @@ fn pages_contain_no_history() {
     settle(complaints.collect());
 }
 
-/// The pages of `design/` and the documents beside them.
+/// All pages: those of the folders, and the documents beside them.
 pub fn documents() -> Vec<String> {
-    let folder = fs::read_dir(workspace().join("design")).expect("the folder of pages");
-    let names = folder.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned());
-    let pages: Vec<_> =
-        names.filter(|name| name.ends_with(".md")).map(|name| format!("design/{name}")).collect();
-    assert!(pages.len() > 10, "found {} pages: the search is broken", pages.len());
-    pages.into_iter().chain(DOCUMENTS.iter().map(|path| path.to_string())).collect()
+    let mut pages: Vec<String> = DOCUMENTS.iter().map(|path| path.to_string()).collect();
+    for folder in FOLDERS {
+        let entries = fs::read_dir(workspace().join(folder)).expect("a folder of pages");
+        let names = entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned());
+        let before = pages.len();
+        pages.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}/{name}")));
+        assert!(pages.len() > before, "no page in {folder}: the search is broken");
+    }
+    pages
 }
 
 fn history_complaints(path: &str, text: &str) -> Vec<String> {

@@ -31,7 +31,7 @@ Examples:
   tickwalk export recording.tickwalk -o busy.pb.gz --thread worker --from -2m --to -1m
   tickwalk export http://127.0.0.1:4172 -o shop.parquet --process shop.jar --from -1h
 
-If several processes are selected, the file has all of them; collector/API.md tells how each format names them.")]
+If several processes are selected, the file has all of them; docs/formats.md tells how each format names them.")]
 pub struct Arguments {
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     #[arg(value_name = "RECORDING|DIR|URL")]

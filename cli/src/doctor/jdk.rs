@@ -11,7 +11,7 @@ use super::Finding;
 /// Oldest supported major version.
 const OLDEST_SUPPORTED: u32 = 11;
 
-/// Newest tested major version; `design/new-jdk-checklist.md` lists the steps to raise it.
+/// Newest tested major version; `stackwalk/NEW_JDK.md` lists the steps to raise it.
 const NEWEST_TESTED: u32 = 28;
 
 const SUBJECT: &str = "JDK";

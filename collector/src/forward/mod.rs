@@ -8,7 +8,7 @@
 //! Invariant: for each receiver, every sample stored since the start is delivered, waiting, or dropped and counted by
 //! cause ([`Account`]). A request without a response is sent again with the same profile id.
 //!
-//! Promises across failures and restarts: `design/forwarding.md`, "Handing on".
+//! Promises across failures and restarts: `design/store.md`, "Handing on".
 
 mod aggregation;
 mod outbox;

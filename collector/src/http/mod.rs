@@ -6,7 +6,7 @@
 //! [`crate::query`]. Everything is read only. `connections` limits connections.
 //! Invariant: every input is bounded, and every error is a JSON object with one line of text.
 //!
-//! Endpoints, parameters and responses: `collector/API.md`.
+//! Endpoints, parameters and responses: `docs/formats.md`.
 
 mod access;
 mod assets;

@@ -66,7 +66,7 @@ const LOCK: &str = "lock";
 /// Counters and sizes of a store, for monitoring.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the metrics of collector/API.md, one to one")]
+#[allow(missing_docs, reason = "the metrics of docs/formats.md, one to one")]
 pub struct Status {
     pub messages: u64,
     pub received_bytes: u64,

@@ -5,7 +5,7 @@
 //! methods differ, both lists are kept with facts of the sample until the end, when [`judge`] decides.
 //! Our list is reduced to the Java methods, which the other one contains: no stubs, no entry frames.
 //! The newest compiled frame is looked up at different instructions: ours at the one before the pc, which was running or is
-//! the call, the other at the one at the pc (`design/walker-verification.md`). Where that explains the whole difference, it
+//! the call, the other at the one at the pc (`design/verification.md`). Where that explains the whole difference, it
 //! is an error of neither and counted apart ([`instruction_behind`]), but where debug information lists the call itself it
 //! is an error of theirs.
 //! Invariant: a comparison that is not possible is counted too.

@@ -71,7 +71,7 @@ impl Difference {
 /// A [`Difference`] in columns for an answer.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct DifferenceColumns<'t> {
     pub names: Vec<&'t str>,
     pub parents: Vec<u32>,
@@ -84,7 +84,7 @@ pub struct DifferenceColumns<'t> {
 /// A method in two selections. Shares are of the CPU time of the whole selection, 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct MethodDifference {
     pub name: String,
     pub before_ns: u64,

@@ -27,7 +27,7 @@ const MOST_SIGNATURES: usize = 16;
 /// CPU time of one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct LineCost {
     /// Line of the file, from 1; 0 if it is unknown.
     pub line: u32,
@@ -39,7 +39,7 @@ pub struct LineCost {
 /// A line of the source text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct TextLine {
     pub line: u32,
     pub text: String,
@@ -48,7 +48,7 @@ pub struct TextLine {
 /// One method by line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct MethodLines {
     pub method: String,
     /// Full name of the class; empty for other than Java code.

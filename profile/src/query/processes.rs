@@ -17,7 +17,7 @@ use crate::source::{Extent, Source};
 /// A profiled process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Process {
     pub process: String,
     pub service: String,
@@ -44,7 +44,7 @@ pub struct Process {
 /// The account of a process since the start of its session, and the cost of profiling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Account {
     #[serde(flatten)]
     pub process: Process,

@@ -23,9 +23,9 @@ pub use crate::session::account::CpuTime;
 /// Cause of losses between agent and recording: the agent counted these samples as sent, but none arrived.
 pub const NOT_RECEIVED: &str = "not_received";
 
-/// The JSON of `tickwalk record --summary`; `collector/API.md` describes the fields.
+/// The JSON of `tickwalk record --summary`; `docs/formats.md` describes the fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
+#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
 pub struct Summary {
     pub mode: &'static str,

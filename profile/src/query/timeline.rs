@@ -43,7 +43,7 @@ pub enum By {
 /// One row of a timeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Row {
     /// Value of the label, if rows stand for values of a label.
     pub group: String,
@@ -59,7 +59,7 @@ pub struct Row {
 /// CPU time in buckets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Timeline {
     pub from_ns: u64,
     pub to_ns: u64,
@@ -74,7 +74,7 @@ pub struct Timeline {
 /// CPU time of one thread in a selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct ThreadTime {
     pub process: String,
     pub tid: u32,

@@ -17,7 +17,7 @@ use crate::source::{Extent, Source};
 /// of the selection reports it, and in a selection of threads or stacks: it is known for whole processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct WaitingTimes {
     pub run_delay_ns: Option<Vec<u64>>,
     pub throttled_ns: Option<Vec<u64>>,

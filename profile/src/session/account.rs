@@ -11,7 +11,7 @@ use crate::text::quantity::{count, duration, share, total};
 
 /// CPU time of the process, or wall time of its threads: that of the threads' accounts (sampled, lost by cause, unfinished), and the rest by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
+#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
 pub struct CpuTime {
     pub kernel: u64,

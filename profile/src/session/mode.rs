@@ -1,6 +1,6 @@
 //! The mode of a profile: which time its samples stand for.
 //!
-//! Invariant: every output states the mode, in its own words where it has them (`design/modes.md`).
+//! Invariant: every output states the mode, in its own words where it has them (`design/account.md`).
 
 use proto::v1::{self, Hello};
 

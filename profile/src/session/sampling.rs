@@ -6,9 +6,9 @@ use crate::session::Session;
 use crate::session::mode::Mode;
 use crate::text::quantity::{self, count, duration, percent};
 
-/// The period of the timers, its target and its cost; `collector/API.md` describes the fields.
+/// The period of the timers, its target and its cost; `docs/formats.md` describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
+#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
 pub struct Sampling {
     pub period_ns: u64,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Effects of class unloading on names: classes may be unloaded between a sample and its walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
+#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
 pub struct Unloading {
     pub detector: String,

@@ -4,7 +4,7 @@
 //! Approach: a thread of the agent asks for the traces and leaves them here, each with the CPU time that it stands for; the
 //! sampler thread names and counts them like samples.
 //! Invariant: a trace lies here before its thread is listed as ended.
-//! Decision: `design/modes.md`.
+//! Decision: `design/account.md`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,7 +5,7 @@
 //! unknown library, ends there and records what is missing; [`NativeLibraries::prepare`] loads it and the walk is repeated.
 //! Invariants: [`NativeCode::caller`] allocates nothing; tables are read in place through checked reads, so that an
 //! unloaded library cannot make a walk fault; the cost of `prepare` is limited to a share of the time.
-//! Decision: `design/native-unwinding.md`.
+//! Decision: `design/frames.md`.
 
 pub(crate) mod blocks;
 mod debug_frames;

@@ -29,7 +29,7 @@ const COUNTERS: [&str; 3] = ["java.cls.loadedClasses", "java.cls.sharedLoadedCla
 /// The release in which collections alone free methods; a redefinition only puts them on a list.
 const ONLY_COLLECTIONS_FREE: u32 = 11;
 /// Releases in which a redefinition frees methods, and collections counted by [`old_collections`] before their pause ends.
-/// Between 11 and these a later safepoint may free them; newer ones are unexamined (`design/new-jdk-checklist.md`).
+/// Between 11 and these a later safepoint may free them; newer ones are unexamined (`stackwalk/NEW_JDK.md`).
 const REDEFINITIONS_FREE: RangeInclusive<u32> = 17..=25;
 
 /// A number that changes before the VM frees methods or, at the latest, before the safepoint ends that frees them.

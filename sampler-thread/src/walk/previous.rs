@@ -8,7 +8,7 @@
 //! the nodes that name them.
 //! Invariants: a walk that takes over frames returns the same as a walk in full; only whole, unrestricted walks are kept;
 //! the memory is bounded, and what was used least recently is given up first.
-//! Decision: `design/changed-frames.md`.
+//! Decision: `design/frames.md`.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;

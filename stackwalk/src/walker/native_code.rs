@@ -7,7 +7,7 @@
 //! Invariant: an implementation uses unwind tables only. Where they have no entry it returns an error; the walker then
 //! continues with the Java frames that it can prove, behind a [`Frame::Gap`](crate::Frame::Gap).
 //! Code that a signal has interrupted was not calling: its registers are marked as interrupted, and its pc is looked up as it is.
-//! The choice of tables, caches and libraries is described in `design/native-unwinding.md`.
+//! The choice of tables, caches and libraries is described in `design/frames.md`.
 
 use crate::capture::Capture;
 use crate::cpu::{

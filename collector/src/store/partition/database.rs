@@ -26,7 +26,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use super::super::error::StoreError;
 
 /// Page size, as long as most blocks: shorter pages make files a fifth longer and reading slower
-/// (`design/store-engine.md`).
+/// (`design/store.md`).
 const PAGE_BYTES: u64 = 16 << 10;
 
 /// Page cache of a connection. A query reads each block once, so a larger cache helps little.

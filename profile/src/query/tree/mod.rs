@@ -165,7 +165,7 @@ pub(in crate::query) fn heaviest(weights: &[u64], nodes: usize) -> Vec<bool> {
 /// A tree in columns for an answer; parents are distances back.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
+#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Columns<'t> {
     pub names: Vec<&'t str>,
     pub parents: Vec<u32>,

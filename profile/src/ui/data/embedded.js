@@ -1,7 +1,7 @@
 // The data of the page, from the page itself: answers the questions of the API without a server.
 //
 // The embedded data is a call tree in columns and samples summed by node, thread and time bucket; `query/embedded.rs`
-// writes it. Answers have the form that `collector/API.md` describes. Times are known to a bucket.
+// writes it. Answers have the form that `docs/formats.md` describes. Times are known to a bucket.
 
 /** A whole name of the form of a pattern, in which * stands for any text. */
 function formOf(pattern) {

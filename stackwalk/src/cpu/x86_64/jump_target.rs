@@ -20,7 +20,7 @@ pub(crate) const FAR_JUMP_BYTES: usize = 6;
 ///
 /// An interrupt comes when the oldest instruction has ended, but an access to memory whose address is still being translated
 /// is given up, and begun anew after the interrupt, if the instruction before it waits for nothing
-/// (`design/interrupted-instruction.md`).
+/// (`design/frames.md`).
 pub(crate) fn is_given_up(code: &[u8], pc: usize) -> Option<bool> {
     let (before, at) = code.split_at_checked(pc)?;
     let target = i64::try_from(pc).ok()?;
