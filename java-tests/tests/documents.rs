@@ -74,11 +74,8 @@ impl Desk {
         .expect("the workload's source");
         desk.succeed("tickwalk record -- java -jar app.jar");
         for copy in ["before.tickwalk", "after.tickwalk", "app.tickwalk"] {
-            std::fs::copy(
-                desk.folder.path().join("recording.tickwalk"),
-                desk.folder.path().join(copy),
-            )
-            .expect("a recording");
+            std::fs::copy(desk.folder.path().join("recording.tickwalk"), desk.folder.path().join(copy))
+                .expect("a recording");
         }
         desk
     }
@@ -111,7 +108,9 @@ impl Desk {
             .replace("127.0.0.1:4170", &format!("127.0.0.1:{}", self.agents))
             .replace("127.0.0.1:4172", &format!("127.0.0.1:{}", self.http));
         if let Some(pid) = pid {
-            text = text.split(' ').map(|word| if word == "PID" { pid.to_string() } else { word.to_owned() })
+            text = text
+                .split(' ')
+                .map(|word| if word == "PID" { pid.to_string() } else { word.to_owned() })
                 .collect::<Vec<_>>()
                 .join(" ");
         }
@@ -176,12 +175,15 @@ impl Desk {
         let end_file = self.folder.path().join("end-file");
         let jdk = Jdk::find(21).expect("JDK 21");
         let mut act = Some(act);
-        Workload::new("Burner").argument(0).argument(end_file.display()).run_unprofiled_watched(&jdk, |pid, _| {
-            if let Some(act) = act.take() {
-                act(pid);
-                std::fs::write(&end_file, "").expect("writable");
-            }
-        });
+        Workload::new("Burner").argument(0).argument(end_file.display()).run_unprofiled_watched(
+            &jdk,
+            |pid, _| {
+                if let Some(act) = act.take() {
+                    act(pid);
+                    std::fs::write(&end_file, "").expect("writable");
+                }
+            },
+        );
         std::fs::remove_file(&end_file).expect("the file exists");
     }
 }
