@@ -18,7 +18,7 @@ use support::realistic::shop;
 use support::{Stream, small};
 use tempfile::TempDir;
 
-const DOCUMENT: &str = include_str!("../API.md");
+const DOCUMENT: &str = include_str!("../../docs/formats.md");
 const METHOD: &str = "com.example.shop.search.Scorer.score";
 
 struct Served {
