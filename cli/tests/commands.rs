@@ -448,14 +448,47 @@ fn collect_records_until_it_is_told_to_stop() {
     assert!(!socket.exists());
 }
 
+/// Not at the first agent, whose samples would be lost.
+#[test]
+fn a_folder_that_cannot_be_written_is_refused_at_the_start() {
+    // Nobody can make files there, root included.
+    for folder in ["/proc/self/task", "/sys/kernel"] {
+        let arguments = ["collect", "--listen", "127.0.0.1:0", "--dir", folder];
+        check_error(&arguments, 1, &format!("cannot write recordings to {folder}; --dir needs a directory"));
+    }
+}
+
+#[test]
+fn what_a_collector_writes_is_private_whatever_the_umask() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (mut child, socket, _log) = collector(directory.path(), &[]);
+    let mut agent = UnixStream::connect(&socket).expect("listening");
+    agent.write_all(&support::small().bytes()).expect("sent");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("running");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    let mode = |path: &str| {
+        let path = directory.path().join(path);
+        fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).permissions().mode()
+            & 0o777
+    };
+    assert_eq!(mode("recordings"), 0o700);
+    assert_eq!(mode("recordings/4321-0000000000c0ffee.tickwalk"), 0o600);
+}
+
 #[test]
 fn a_collector_has_as_many_connections_as_the_option_says() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (mut child, socket, _log) = collector(directory.path(), &["--max-connections", "2"]);
-    // Connections are accepted in the order in which they were made.
-    let [_first, _second, mut third] = [(); 3].map(|()| UnixStream::connect(&socket).expect("listening"));
-    // Far longer than a refusal takes; a connection that is served must not hang the test.
-    third.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    let connect = |session| {
+        let mut agent = UnixStream::connect(&socket).expect("listening");
+        agent.write_all(&support::Stream::of_session(session).framed()[0]).expect("sent");
+        // Far longer than an answer takes; a connection that is served must not hang the test.
+        agent.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        let mut first = [0];
+        agent.read_exact(&mut first).expect("an answer");
+        agent
+    };
+    let [_first, _second, mut third] = [1, 2, 3].map(connect);
     let mut answer = Vec::new();
     third.read_to_end(&mut answer).expect("the collector closes the connection");
     assert!(String::from_utf8_lossy(&answer).contains("maximum of 2 connections"), "{answer:?}");

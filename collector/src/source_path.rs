@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -147,6 +148,10 @@ impl Source for WithSources {
 
     fn cut(&self) -> Option<FramingError> {
         self.samples.cut()
+    }
+
+    fn plausible_ns(&self, now_ns: u64) -> Range<u64> {
+        self.samples.plausible_ns(now_ns)
     }
 
     fn source_text(&self, file: &str) -> Option<String> {

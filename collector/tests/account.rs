@@ -2,10 +2,10 @@
 
 mod support;
 
+use profile::query::flat::{Flat, MethodCost, Order};
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::query::summary::{NOT_RECEIVED, Summary};
-use profile::query::tree::{MethodCost, Order, Tree};
 use profile::source::recording::Recording;
 use proto::rows::BIASED;
 use proto::v1::{AgentMessage, agent_message::Body};
@@ -28,7 +28,7 @@ fn summary(recording: &Recording) -> Summary {
 }
 
 fn methods(recording: &Recording, order: Order) -> Vec<MethodCost> {
-    Tree::of(recording, &Selection::default(), 0).expect("a tree").0.methods(order)
+    Flat::of(recording, &Selection::default(), 0).expect("a table").0.methods(order)
 }
 
 fn check_closed(summary: &Summary) {

@@ -122,9 +122,13 @@ fn a_panic_ends_its_connection_frees_its_place_and_is_counted() {
 #[test]
 fn refused_connections_are_counted() {
     let fixture = Fixture::with(Limits { connections: 1, ..Limits::default() });
-    let first = fixture.connect();
-    fixture.await_answer("/metrics", "tickwalk_agents_connected 1\n");
-    assert!(Fixture::rest(fixture.connect()).contains("maximum of 1 connections"));
+    let hello = |session| support::Stream::of_session(session).framed()[0].clone();
+    let mut first = fixture.connect();
+    first.write_all(&hello(1)).expect("server reads");
+    first.read_exact(&mut [0]).expect("it is served");
+    let mut second = fixture.connect();
+    second.write_all(&hello(2)).expect("server reads");
+    assert!(Fixture::rest(second).contains("maximum of 1 connections"));
     assert!(fixture.get("/metrics").contains("tickwalk_connections_refused_total 1\n"));
     drop(first);
 }

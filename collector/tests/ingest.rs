@@ -257,7 +257,7 @@ fn limits_hold() {
     let mut agent = fixture.connect();
     agent.write_all(&small().framed()[0]).expect("server reads");
     await_acknowledgement(&agent, 1);
-    let (_, rejected) = answers(fixture.connect());
+    let (_, rejected) = answers_to(fixture.connect(), &Stream::of_session(2).bytes());
     assert!(rejected.unwrap_or_default().contains("maximum of 1 connections"));
     drop(agent);
     // The place is free once the server has noticed the end of the first connection.
@@ -269,6 +269,30 @@ fn limits_hold() {
         }
     };
     assert!(rejected.contains("maximum of 1 sessions"), "{rejected}");
+}
+
+/// Peers without the token, or that say nothing, hold no place of an agent, however many they are.
+#[test]
+fn peers_without_the_token_hold_no_places() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let address = Address::Unix(directory.path().join("socket"));
+    let destination = Destination::File(directory.path().join("recording"));
+    let access = Access { token: Some("sesame".to_owned()), ..Access::default() };
+    let limits = Limits { connections: 1, unknown: 4, ..Limits::default() };
+    let server = Server::start_for(access, &address, destination, limits).expect("server starts");
+    let connect = || UnixStream::connect(directory.path().join("socket")).expect("server listens");
+    let mut silent: Vec<UnixStream> = (0..300).map(|_| connect()).collect();
+    let mut messages = small().messages().to_vec();
+    if let Some(agent_message::Body::Hello(hello)) = &mut messages[0].body {
+        hello.token = "sesame".to_owned();
+    }
+    let bytes: Vec<u8> = messages.iter().flat_map(framed).collect();
+    assert_eq!(converse(connect(), &bytes), (messages.len() as u64, None));
+    // The oldest were closed for newer ones, long before their time to say hello was over.
+    silent[0].set_read_timeout(Some(Limits::default().hello / 2)).expect("a timeout");
+    assert_eq!(silent[0].read(&mut [0]).expect("an end, not a timeout"), 0);
+    assert!(server.stop_handle().health().refused >= 290);
+    server.stop();
 }
 
 #[test]

@@ -15,11 +15,11 @@ use collector::store::{Retention, Store};
 use profile::export::table::Report;
 use profile::query::difference::{Methods, method_differences};
 use profile::query::error::QueryError;
+use profile::query::flat::{Flat, MethodCost, Order};
 use profile::query::process::ProcessProfile;
 use profile::query::question::answer;
 use profile::query::selection::Selection;
-use profile::query::tree::Tree;
-use profile::query::tree::{MethodCost, Naming, Order};
+use profile::query::tree::{Naming, Tree};
 use profile::source::Source;
 use profile::source::recording::Recording;
 use proto::framing::encode_frame;
@@ -248,10 +248,10 @@ fn pruning_keeps_totals_and_tells_how_much_is_left_out() {
 #[test]
 fn differences_are_of_shares() {
     let both = Both::of(shop(false));
-    let all = Tree::of(&both.stored, &Selection::default(), NOW_NS).expect("tree").0;
+    let all = Flat::of(&both.stored, &Selection::default(), NOW_NS).expect("table").0;
     let mut half = Selection::default();
     half.set("thread", "http-nio-8080-exec-1").expect("parameter");
-    let part = Tree::of(&both.stored, &half, NOW_NS).expect("tree").0;
+    let part = Flat::of(&both.stored, &half, NOW_NS).expect("table").0;
     assert!(method_differences(&Methods::of(&all), &Methods::of(&all)).iter().all(|row| row.change == 0.0));
     let rows = method_differences(&Methods::of(&all), &Methods::of(&part));
     let total =

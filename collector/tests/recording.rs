@@ -3,8 +3,10 @@
 mod support;
 
 use profile::export::table::{self, Report};
+use profile::query::flat::Flat;
 use profile::query::selection::Selection;
-use profile::source::recording::{Recording, RecordingError, RecordingReader, RecordingWriter};
+use profile::source::Source;
+use profile::source::recording::{Recording, RecordingError, RecordingReader, RecordingWriter, Recordings};
 use profile::ui::standalone;
 use proptest::prelude::*;
 use proto::framing::FramingError;
@@ -105,4 +107,107 @@ proptest! {
         let report = Report { verbose: true, ..Report::of_methods(10) };
         table::report(&recording, &Selection::default(), report, 0)?;
     }
+}
+
+/// The bytes of a recording as agents write it: with checksums.
+fn as_sent(stream: &mut support::Stream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for message in stream.messages() {
+        let body = message.body.as_ref().expect("a body");
+        proto::framing::encode_body(message.sequence, body, &mut bytes).expect("a short message");
+    }
+    bytes
+}
+
+fn recordings(bytes: &[u8]) -> Recordings {
+    Recordings::of(RecordingReader::new(bytes).expect("a recording"))
+}
+
+fn samples(source: &dyn Source) -> u64 {
+    Flat::of(source, &Selection::default(), 0).expect("a table").0.samples()
+}
+
+/// `cat a.tickwalk b.tickwalk > c.tickwalk`
+#[test]
+fn recordings_one_after_the_other_are_sessions_of_one_source() {
+    let mut second = small();
+    second.rename(0xbee);
+    let both = [as_sent(&mut small()), as_sent(&mut second)].concat();
+    let read = recordings(&both);
+    assert_eq!(read.sessions().len(), 2);
+    assert_eq!((samples(&read), Source::cut(&read)), (2 * samples(&small().recording()), None));
+    let report = table::report(&read, &Selection::default(), Report::of_methods(10), 0).expect("a report");
+    assert!(report.starts_with("20 samples"), "{report}");
+    // The same recording twice is one session.
+    let twice = recordings(&[as_sent(&mut small()), as_sent(&mut small())].concat());
+    assert_eq!((twice.sessions().len(), samples(&twice)), (1, samples(&small().recording())));
+    // Where one program is expected, the answer names the cause.
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("both");
+    std::fs::write(&path, &both).expect("write");
+    assert_eq!(Recording::read(&path).map(|_| ()), Err(RecordingError::Sessions(2)));
+}
+
+/// Whatever byte is overwritten, and with whatever: samples are whole, or the report says that they are not.
+#[test]
+fn overwritten_bytes_are_said() {
+    let bytes = as_sent(&mut small());
+    let whole = samples(&small().recording());
+    for position in 0..bytes.len() {
+        for value in [0, 1, 0x45, 0xff, bytes[position] ^ 1, bytes[position] ^ 0x80] {
+            let mut overwritten = bytes.clone();
+            overwritten[position] = value;
+            let Ok(reader) = RecordingReader::new(&overwritten[..]) else { continue };
+            let read = Recordings::of(reader);
+            if value == bytes[position] {
+                assert_eq!((samples(&read), Source::cut(&read)), (whole, None));
+                continue;
+            }
+            assert!(
+                Source::cut(&read).is_some(),
+                "byte {position} is {value}, {} of {whole} samples",
+                samples(&read)
+            );
+            let report = table::report(&read, &Selection::default(), Report::of_methods(10), 0);
+            let text = report.unwrap_or_else(|error| error.to_string());
+            assert!(text.contains("warning: the recording is"), "byte {position} is {value}: {text}");
+        }
+    }
+}
+
+#[test]
+fn messages_after_an_overwritten_one_are_read() {
+    let mut stream = small();
+    let bytes = as_sent(&mut stream);
+    let mut overwritten = bytes.clone();
+    // The last byte before the statistics, which are the last message but one.
+    let framed: Vec<usize> = stream
+        .messages()
+        .iter()
+        .map(|message| {
+            let mut one = Vec::new();
+            let body = message.body.as_ref().expect("a body");
+            proto::framing::encode_body(message.sequence, body, &mut one).expect("a short message");
+            one.len()
+        })
+        .collect();
+    let before: usize = framed[..framed.len() - 2].iter().sum();
+    overwritten[before - 1] ^= 0x10;
+    let (messages, cut) = read(&overwritten).expect("a recording");
+    assert_eq!(messages.len(), framed.len() - 1, "all but one");
+    assert!(matches!(cut, Some(FramingError::Damaged(_))), "{cut:?}");
+    // A collector that continues it removes nothing.
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("recording");
+    std::fs::write(&path, &overwritten).expect("write");
+    let own = RecordingReader::open(&path).expect("a recording").hello().clone();
+    RecordingWriter::resume(&path, &own).expect("our session");
+    assert_eq!(std::fs::read(&path).expect("a recording"), overwritten);
+    // Where the framing is lost, the rest is kept beside it.
+    let mut lost = bytes.clone();
+    lost[before] = 0x77;
+    std::fs::write(&path, &lost).expect("write");
+    RecordingWriter::resume(&path, &own).expect("our session");
+    assert_eq!(std::fs::metadata(&path).expect("a file").len(), before as u64);
+    assert_eq!(std::fs::read(directory.path().join("recording.1")).expect("a copy"), lost);
 }

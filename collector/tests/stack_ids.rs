@@ -7,6 +7,7 @@ mod support;
 
 use std::collections::{HashMap, HashSet};
 
+use proto::rows::rows;
 use proto::v1::agent_message::Body;
 use proto::v1::{Entries, FrameKind};
 use xxhash_rust::xxh3::xxh3_64;
@@ -32,6 +33,8 @@ struct Session {
     nodes: HashMap<u32, (String, u64)>,
     /// Ids that were sent, by the text of the whole stack.
     sent: HashMap<String, u64>,
+    /// Ids that were sent, by the number of the stack.
+    id_of: HashMap<u32, u64>,
 }
 
 impl Session {
@@ -74,6 +77,7 @@ impl Session {
             let Some((text, computed)) = self.nodes.get(node) else { continue };
             assert_eq!(id, computed, "stack {node}: {text}");
             self.sent.insert(text.clone(), *id);
+            self.id_of.insert(*node, *id);
         }
     }
 }
@@ -111,4 +115,30 @@ fn equal_stacks_of_two_sessions_have_equal_ids() {
     };
     assert!(shared.iter().any(|text| number(&one, text) != number(&other, text)), "other numbers");
     shared.iter().for_each(|text| assert_eq!(one.sent[*text], other.sent[*text], "{text}"));
+}
+
+/// Samples of one stack, in any number of batches, carry one number and one id: a reader needs no comparison of frames to know
+/// that they are equal.
+#[test]
+fn a_hundred_equal_samples_are_one_stack_on_the_wire() {
+    let mut most = 0;
+    for name in ["virtual-25", "twice-25-1", "twice-25-2"] {
+        let session = session(name);
+        let mut by_text: HashMap<&String, (u64, HashSet<u32>, HashSet<u64>)> = HashMap::new();
+        for message in recorded::recorded(name) {
+            let Some(Body::Samples(batch)) = message.body else { continue };
+            for row in rows(&batch) {
+                let Some((text, _)) = session.nodes.get(&row.stack) else { continue };
+                let (samples, numbers, ids) = by_text.entry(text).or_default();
+                *samples += row.count;
+                numbers.insert(row.stack);
+                ids.extend(session.id_of.get(&row.stack));
+            }
+        }
+        for (text, (samples, numbers, ids)) in by_text {
+            assert_eq!((numbers.len(), ids.len()), (1, 1), "{name}: {samples} samples of {text}");
+            most = most.max(samples);
+        }
+    }
+    assert!(most >= 100, "{most} samples of one stack");
 }

@@ -18,8 +18,8 @@
 //! - [`export`]: files for other programs.
 //!
 //! ```
+//! use profile::query::flat::{Flat, Order};
 //! use profile::query::selection::Selection;
-//! use profile::query::tree::{Order, Tree};
 //! use profile::source::recording::Recording;
 //! use proto::v1::{AgentMessage, Hello, SampleBatch, agent_message::Body};
 //!
@@ -28,8 +28,8 @@
 //! recording.add(AgentMessage { sequence: 2, body: Some(Body::Samples(samples)) });
 //!
 //! // The entry of stack 7 never arrived; its samples are shown as unknown.
-//! let (tree, _) = Tree::of(&recording, &Selection::default(), 0).expect("a recording can be read");
-//! assert_eq!(tree.methods(Order::SelfTime)[0].name, "[unknown]");
+//! let (flat, _) = Flat::of(&recording, &Selection::default(), 0).expect("a recording can be read");
+//! assert_eq!(flat.methods(Order::SelfTime)[0].name, "[unknown]");
 //! ```
 #![forbid(unsafe_code)]
 

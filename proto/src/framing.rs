@@ -3,12 +3,14 @@
 //! Problem: protobuf messages have no length, and a stream delivers bytes in arbitrary portions.
 //! Approach: each message is preceded by one flag byte (0: the message is not compressed) and its length, four
 //! bytes, big-endian. [`FrameDecoder`] does no I/O; [`FrameReader`] reads the bytes from a [`Read`].
+//! Messages of agents end with a checksum, an additional field, because recordings lie on disks for years.
 //! Invariant: a length is compared with the limit before memory is reserved for it, and no input causes a panic.
 
 use std::fmt;
 use std::io::{self, Read};
 
 use prost::{EncodeError, Message as _};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::v1::{AgentMessage, agent_message::Body};
 
@@ -44,6 +46,8 @@ pub enum FramingError {
     Truncated(usize),
     /// The bytes of the message, of this number, are not a valid encoding of the expected type.
     Malformed(usize),
+    /// The checksum of the message, of this number of bytes, is wrong or missing.
+    Damaged(usize),
     /// Reading the stream failed.
     Io(io::ErrorKind),
 }
@@ -58,6 +62,9 @@ impl fmt::Display for FramingError {
             }
             FramingError::Truncated(len) => write!(f, "stream ends after {len} bytes of a message"),
             FramingError::Malformed(len) => write!(f, "message of {len} bytes is not valid protobuf"),
+            FramingError::Damaged(len) => {
+                write!(f, "message of {len} bytes was overwritten: its checksum does not match")
+            }
             FramingError::Io(kind) => write!(f, "reading failed: {kind}"),
         }
     }
@@ -73,16 +80,34 @@ pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<
     append(message.encoded_len(), out, |out| message.encode(out))
 }
 
-/// Appends the [`AgentMessage`] with this number and `body`, as [`encode_frame`] does, but only borrows the body.
+/// Key of the field of the checksum: number 8, of four bytes.
+const CHECKSUM_KEY: u8 = (8 << 3) | 5;
+
+/// Bytes of the field of the checksum.
+const CHECKSUM_BYTES: usize = 5;
+
+/// The checksum of a message; every other field is skipped.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Tail {
+    #[prost(fixed32, optional, tag = "8")]
+    checksum: Option<u32>,
+}
+
+/// Appends the [`AgentMessage`] with this number and `body`, as [`encode_frame`] does, but only borrows the body, and ends the
+/// message with its checksum.
 ///
 /// # Errors
 /// As [`encode_frame`].
 pub fn encode_body(sequence: u64, body: &Body, out: &mut Vec<u8>) -> Result<(), FramingError> {
     // An encoded message is its encoded fields one after the other.
     let number = AgentMessage { sequence, body: None };
-    append(number.encoded_len() + body.encoded_len(), out, |out| {
+    append(number.encoded_len() + body.encoded_len() + CHECKSUM_BYTES, out, |out| {
+        let start = out.len();
         number.encode(out)?;
         body.encode(out);
+        let checksum = checksum(&out[start..]);
+        out.push(CHECKSUM_KEY);
+        out.extend_from_slice(&checksum.to_le_bytes());
         Ok(())
     })
 }
@@ -119,6 +144,50 @@ pub fn decode_frame<M: prost::Message + Default>(framed: &[u8]) -> Result<M, Fra
         Some(len) if len <= framed.len() => decode_body(&framed[PREFIX_BYTES..len]),
         _ => Err(FramingError::Truncated(framed.len())),
     }
+}
+
+/// Whether messages of a stream have checksums; the first message decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// The stream is of an agent of an early version. A checksum is compared if there is one.
+    Optional,
+    /// A message without a checksum is damaged.
+    Required,
+}
+
+impl Checksums {
+    /// Returns what a stream that begins with the message `framed` has.
+    pub fn of_stream(framed: &[u8]) -> Self {
+        let body = framed.get(PREFIX_BYTES..).unwrap_or_default();
+        match Tail::decode(body) {
+            Ok(Tail { checksum: Some(_) }) => Self::Required,
+            _ => Self::Optional,
+        }
+    }
+}
+
+/// Decodes one message of an agent, as [`decode_frame`] does, and compares its checksum.
+///
+/// # Errors
+/// As [`decode_frame`], and [`FramingError::Damaged`].
+pub fn decode_message(framed: &[u8], checksums: Checksums) -> Result<AgentMessage, FramingError> {
+    let len = framed_len(framed, MAX_MESSAGE_BYTES)?.filter(|&len| len <= framed.len());
+    let body = &framed[PREFIX_BYTES..len.ok_or(FramingError::Truncated(framed.len()))?];
+    let tail: Tail = decode_body(body)?;
+    let is_intact = match (tail.checksum, checksums) {
+        (Some(expected), _) => {
+            body.len() >= CHECKSUM_BYTES && expected == checksum(&body[..body.len() - CHECKSUM_BYTES])
+        }
+        (None, Checksums::Optional) => true,
+        (None, Checksums::Required) => false,
+    };
+    if is_intact { decode_body(body) } else { Err(FramingError::Damaged(body.len())) }
+}
+
+/// Returns the checksum of a message from its bytes before the checksum.
+fn checksum(bytes: &[u8]) -> u32 {
+    // The lower half of the hash.
+    xxh3_64(bytes) as u32
 }
 
 fn decode_body<M: prost::Message + Default>(body: &[u8]) -> Result<M, FramingError> {

@@ -6,8 +6,8 @@ use std::io::{self, Read};
 
 use proptest::prelude::*;
 use proto::framing::{
-    FrameDecoder, FrameReader, FramingError, MAX_MESSAGE_BYTES, PREFIX_BYTES, decode_frame, encode_body,
-    encode_frame,
+    Checksums, FrameDecoder, FrameReader, FramingError, MAX_MESSAGE_BYTES, PREFIX_BYTES, decode_frame,
+    decode_message, encode_body, encode_frame,
 };
 use proto::v1::{AgentMessage, Goodbye, Heartbeat, SampleBatch, agent_message::Body};
 
@@ -21,17 +21,60 @@ fn stream() -> (Vec<AgentMessage>, Vec<u8>) {
 }
 
 #[test]
-fn a_borrowed_body_gives_the_same_bytes() {
-    let (messages, bytes) = stream();
-    let mut borrowed = Vec::new();
-    for message in &messages {
-        let body = message.body.as_ref().expect("a body");
-        encode_body(message.sequence, body, &mut borrowed).expect("small message");
+fn a_borrowed_body_gives_the_same_message_and_a_checksum() {
+    for message in stream().0 {
+        let framed = with_checksum(&message);
+        assert_eq!(decode_frame(&framed), Ok(message.clone()), "readers of early versions skip the checksum");
+        assert_eq!(decode_message(&framed, Checksums::Required), Ok(message));
     }
-    assert_eq!(borrowed, bytes);
     let long = Body::Goodbye(Goodbye { reason: "x".repeat(MAX_MESSAGE_BYTES) });
-    assert!(matches!(encode_body(1, &long, &mut borrowed), Err(FramingError::TooLong { .. })));
-    assert_eq!(borrowed, bytes, "nothing of the long one");
+    let mut bytes = vec![7];
+    assert!(matches!(encode_body(1, &long, &mut bytes), Err(FramingError::TooLong { .. })));
+    assert_eq!(bytes, [7], "nothing of the long one");
+}
+
+fn with_checksum(message: &AgentMessage) -> Vec<u8> {
+    let mut framed = Vec::new();
+    encode_body(message.sequence, message.body.as_ref().expect("a body"), &mut framed)
+        .expect("small message");
+    framed
+}
+
+/// Whatever byte of a message is overwritten, and with whatever: the message is refused.
+#[test]
+fn overwritten_messages_are_refused() {
+    for message in stream().0 {
+        let framed = with_checksum(&message);
+        assert_eq!(Checksums::of_stream(&framed), Checksums::Required);
+        for position in PREFIX_BYTES..framed.len() {
+            for mask in [0x01, 0x80, 0xff, framed[position]] {
+                let mut overwritten = framed.clone();
+                overwritten[position] ^= mask;
+                if overwritten != framed {
+                    let refused = decode_message(&overwritten, Checksums::Required);
+                    assert!(
+                        matches!(refused, Err(FramingError::Damaged(_) | FramingError::Malformed(_))),
+                        "{position}"
+                    );
+                }
+            }
+        }
+    }
+    let empty = [0; PREFIX_BYTES];
+    assert_eq!(decode_message(&empty, Checksums::Required), Err(FramingError::Damaged(0)), "a page of zeros");
+}
+
+/// Agents of early versions send no checksums.
+#[test]
+fn messages_without_checksums_are_read_where_the_stream_has_none() {
+    let (messages, _) = stream();
+    for message in messages {
+        let mut framed = Vec::new();
+        encode_frame(&message, &mut framed).expect("small message");
+        assert_eq!(Checksums::of_stream(&framed), Checksums::Optional);
+        assert_eq!(decode_message(&framed, Checksums::Optional), Ok(message));
+        assert!(matches!(decode_message(&framed, Checksums::Required), Err(FramingError::Damaged(_))));
+    }
 }
 
 /// All messages of `bytes` pushed in portions of the given sizes, then the verdict on the rest.

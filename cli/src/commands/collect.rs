@@ -1,5 +1,9 @@
 //! `tickwalk collect`: receives sessions of agents until a signal ends it.
 
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -32,6 +36,14 @@ pub struct Arguments {
     options: CollectorArguments,
 }
 
+/// Makes the directory for recordings if necessary, and checks that files can be made there. Recordings have class names and
+/// command lines, so a new directory is private.
+fn prepare_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    // Removed at once.
+    tempfile::tempfile_in(directory).map(drop)
+}
+
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let options = arguments.options.resolve()?;
     // Threads inherit the mask, so the signals are blocked before the server starts its threads.
@@ -39,8 +51,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let listen = options.listen.clone();
     let (destination, store) = match &options.keep {
         Keep::Recordings(directory) => {
-            std::fs::create_dir_all(directory)
-                .with_context(|| format!("cannot create the directory {}", directory.display()))?;
+            prepare_directory(directory).with_context(|| {
+                format!(
+                    "cannot write recordings to {}; --dir needs a directory that exists or can be made, and can be written",
+                    directory.display()
+                )
+            })?;
             (Destination::Directory(directory.clone()), None)
         }
         Keep::Store { directory, retention, .. } => {

@@ -13,10 +13,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use collector::ingest::StopHandle;
+use profile::query::flat::{Flat, Order};
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::query::summary::Summary;
-use profile::query::tree::{Order, Tree};
 use profile::text::class_name::with_short_package;
 use profile::text::quantity::{count, percent, share};
 
@@ -125,14 +125,14 @@ impl Look {
         }
         let recording = read_recording(path).ok()?;
         let summary = Summary::new(&ProcessProfile::whole(&recording).ok()?);
-        let (tree, _) = Tree::of(&recording, &Selection::default(), now_ns()).ok()?;
-        let (methods, _) = tree.top_methods(Order::SelfTime, 1);
+        let (flat, _) = Flat::of(&recording, &Selection::default(), now_ns()).ok()?;
+        let (methods, _) = flat.top_methods(Order::SelfTime, 1);
         let hottest = methods.into_iter().next();
         Some(Self {
             samples: summary.samples,
             cpu_ns: summary.process_cpu_ns,
             explained: summary.explained,
-            hottest: hottest.map(|method| (method.name, share(method.self_ns, tree.total_ns()))),
+            hottest: hottest.map(|method| (method.name, share(method.self_ns, flat.total_ns()))),
         })
     }
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use collector::ingest::StopHandle;
 use profile::export::table::{self, Report};
+use profile::query::flat::Order;
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
-use profile::query::tree::{Naming, Order};
+use profile::query::tree::Naming;
 
 use super::attachment::{Attachment, WaitEnd};
 use super::profiling::Sampling;

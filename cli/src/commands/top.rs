@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use profile::query::tree::{Naming, Order};
+use profile::query::flat::Order;
+use profile::query::tree::Naming;
 
 use super::live_top::{self, View};
 

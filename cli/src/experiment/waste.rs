@@ -6,9 +6,9 @@
 
 use std::fmt;
 
+use profile::query::flat::{Flat, Order};
 use profile::query::selection::Selection;
 use profile::query::summary::Summary;
-use profile::query::tree::{Order, Tree};
 
 use super::jvm::Run;
 
@@ -47,7 +47,7 @@ pub struct Comparison {
 impl Comparison {
     /// Compares the profile of `run` with the CPU times that the program printed.
     pub fn new(run: &Run) -> anyhow::Result<Self> {
-        let methods = Tree::of(&run.recording, &Selection::default(), 0)?.0.methods(Order::TotalTime);
+        let methods = Flat::of(&run.recording, &Selection::default(), 0)?.0.methods(Order::TotalTime);
         let summary = Summary::new(&run.profile);
         let way = |line: &Vec<String>| {
             let [name, cpu, user] = line.as_slice() else { return None };

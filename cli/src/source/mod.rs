@@ -18,7 +18,7 @@ use profile::export::{self, Options, format::Format};
 use profile::query::error::QueryError;
 use profile::query::question;
 use profile::query::selection::Selection;
-use profile::source::recording::{Recording, RecordingError};
+use profile::source::recording::{Recording, RecordingError, Recordings};
 use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -143,7 +143,7 @@ impl Source {
                 let store = Arc::new(open_directory(path)?);
                 Ok((store.clone(), Some(store)))
             }
-            Source::Path(path) => Ok((Arc::new(read_recording(path)?), None)),
+            Source::Path(path) => Ok((Arc::new(read_recordings(path)?), None)),
             Source::Url(url, _) => {
                 bail!(
                     "{url} is a running collector, which serves its page itself; name a recording or a store directory"
@@ -157,7 +157,7 @@ impl Source {
 fn open(path: &Path) -> anyhow::Result<Box<dyn profile::source::Source>> {
     Ok(match path.is_dir() {
         true => Box::new(open_directory(path)?),
-        false => Box::new(read_recording(path)?),
+        false => Box::new(read_recordings(path)?),
     })
 }
 
@@ -165,14 +165,23 @@ fn open_directory(path: &Path) -> anyhow::Result<Store> {
     Store::open_for_reading(path).with_context(|| path.display().to_string())
 }
 
-/// Reads the recording at `path`.
+/// Reads the recording at `path`, of one program.
 pub fn read_recording(path: &Path) -> anyhow::Result<Recording> {
-    Recording::read(path).map_err(|error| match error {
+    Recording::read(path).map_err(|error| unread(path, error))
+}
+
+/// Reads the recordings in the file at `path`.
+fn read_recordings(path: &Path) -> anyhow::Result<Recordings> {
+    Recordings::read(path).map_err(|error| unread(path, error))
+}
+
+fn unread(path: &Path, error: RecordingError) -> anyhow::Error {
+    match error {
         RecordingError::Io(ErrorKind::NotFound) => {
             anyhow!("{}: there is no such file; name a recording or the directory of a store", path.display())
         }
         error => anyhow!("{}: {error}", path.display()),
-    })
+    }
 }
 
 fn fetch(

@@ -2,24 +2,25 @@
 //!
 //! Problem: a peer can open connections and leave requests or responses incomplete until the process has no file
 //! descriptors or memory left.
-//! Approach: a connection is accepted when a permit is free, others wait in the listen queue. A request must be complete
-//! in time, which also closes idle connections. The kernel closes a connection whose peer does not read the response
+//! Approach: the places of connections are limited (`places`). A request must be complete in time, which also closes idle
+//! connections. The kernel closes a connection whose peer does not read the response
 //! (`TCP_USER_TIMEOUT`, which covers closed receive windows since Linux 4.x: tcp(7), `tcp_probe_timer`). A connection
 //! ends after [`Limits::life`] and the response in progress, however active it is.
-//! Invariant: a permit is free again after twice [`Limits::life`], whatever the peer does; the queries bound the length of
+//! Invariant: a place is free again after twice [`Limits::life`], whatever the peer does; the queries bound the length of
 //! responses.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::places::Places;
 
 /// Pause after a failed accept: usually the process has run out of file descriptors.
 const RETRY: Duration = Duration::from_millis(100);
@@ -31,8 +32,10 @@ const HEAD_BYTES: usize = 64 << 10;
 /// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Maximum number of connections, at least one; more wait until one ends.
+    /// Maximum number of connections that have shown that they may ask; more are refused.
     pub(super) connections: usize,
+    /// Maximum number of other connections; the next one takes the place of the oldest.
+    pub(super) unknown: usize,
     /// Maximum time from the start, or the previous response, until a request's headers are complete.
     pub(super) request: Duration,
     /// Maximum time in which the peer reads nothing of a response.
@@ -45,6 +48,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 256,
+            unknown: 64,
             request: Duration::from_secs(15),
             unread: Duration::from_secs(30),
             life: Duration::from_secs(300),
@@ -59,17 +63,26 @@ pub(super) async fn serve(
     limits: Limits,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let permits = Arc::new(Semaphore::new(limits.connections));
+    let places = Arc::new(Places::new(limits.unknown, limits.connections));
     let (stop, stopping) = watch::channel(());
+    // Every connection has a sender; when all are gone, the last one has ended.
+    let (serving, mut served) = mpsc::channel::<()>(1);
     loop {
         let accepted = tokio::select! {
             // An error means that the server was dropped, which stops it as well.
             _ = &mut stopped => break,
-            accepted = accept(&listener, &permits) => accepted,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, permit)) => {
-                tokio::spawn(serve_one(stream, router.clone(), limits, stopping.clone(), permit));
+            Ok((stream, _)) => {
+                let (place, closed) = places.take();
+                let router = router.clone().layer(Extension(place));
+                let connection = serve_one(stream, router, limits, stopping.clone(), closed);
+                let serving = serving.clone();
+                tokio::spawn(async move {
+                    connection.await;
+                    drop(serving);
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "an HTTP connection could not be accepted");
@@ -77,19 +90,9 @@ pub(super) async fn serve(
             }
         }
     }
-    drop((listener, stop));
-    // All permits are free when the last connection has ended; the semaphore is never closed.
-    let _ = permits.acquire_many(u32::try_from(limits.connections).unwrap_or(u32::MAX)).await;
-}
-
-/// Returns the next connection once a permit is free.
-async fn accept(
-    listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+    drop((listener, stop, serving));
+    // Nothing is ever sent.
+    let _ = served.recv().await;
 }
 
 async fn serve_one(
@@ -97,7 +100,7 @@ async fn serve_one(
     router: Router,
     limits: Limits,
     mut stopping: watch::Receiver<()>,
-    permit: OwnedSemaphorePermit,
+    closed: oneshot::Receiver<()>,
 ) {
     if let Err(error) = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.unread)) {
         tracing::warn!(%error, "HTTP connection refused: its time limit for unread responses cannot be set");
@@ -111,6 +114,11 @@ async fn serve_one(
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Ok(ended),
+        // An error means that the connection was admitted.
+        Ok(()) = closed => {
+            tracing::debug!("HTTP connection closed for a newer one: it has not shown that it may ask");
+            return;
+        }
         _ = stopping.changed() => {
             connection.as_mut().graceful_shutdown();
             tokio::time::timeout(limits.life, connection).await
@@ -125,17 +133,18 @@ async fn serve_one(
         Ok(Err(error)) => tracing::debug!(%error, "HTTP connection"),
         Err(_) => tracing::debug!("HTTP connection closed: the peer did not read the response in time"),
     }
-    drop(permit);
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::net::{SocketAddr, TcpStream};
+    use std::time::Instant;
 
     use axum::routing::get;
     use tokio::runtime::{Builder, Runtime};
 
+    use super::super::places::Place;
     use super::*;
 
     /// Longer than any step of these tests takes.
@@ -151,16 +160,24 @@ mod tests {
     }
 
     impl Served {
-        /// One connection at a time, so that a blocked one blocks the next.
+        /// Serves with these limits and one place for requests of `/` and `/long`, so that a blocked one blocks the next.
         fn with(limits: Limits) -> Served {
             let limits = Limits { connections: 1, ..limits };
             let runtime =
                 Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("runtime");
             let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
             let address = listener.local_addr().expect("bound");
+            let admit = |Extension(place): Extension<Arc<Place>>| async move {
+                if place.admit() { "here\n" } else { "busy\n" }
+            };
+            let long = |Extension(place): Extension<Arc<Place>>| async move {
+                assert!(place.admit(), "the place is free");
+                vec![b'x'; 16 << 20]
+            };
             let router = Router::new()
-                .route("/", get(|| async { "here\n" }))
-                .route("/long", get(|| async { vec![b'x'; 16 << 20] }));
+                .route("/", get(admit))
+                .route("/open", get(|| async { "here\n" }))
+                .route("/long", get(long));
             let (stop, stopped) = oneshot::channel();
             let (ended, done) = oneshot::channel();
             runtime.spawn(async move {
@@ -177,7 +194,15 @@ mod tests {
         }
 
         fn check_serves(&self) {
-            assert!(answer(&mut self.connect()).ends_with("here\n"));
+            assert!(answer(&mut self.connect(), "/open").ends_with("here\n"));
+        }
+
+        /// Waits until the place of an admitted connection is free.
+        fn await_place(&self) {
+            let deadline = Instant::now() + LONG;
+            while !answer(&mut self.connect(), "/").ends_with("here\n") {
+                assert!(Instant::now() < deadline, "the place is taken for ever");
+            }
         }
 
         fn stop(self) {
@@ -187,39 +212,48 @@ mod tests {
         }
     }
 
-    fn ask(stream: &mut TcpStream) {
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
+    fn ask(stream: &mut TcpStream, path: &str) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("server reads");
     }
 
     /// Sends a request and reads the response; the connection stays open.
-    fn answer(stream: &mut TcpStream) -> String {
-        ask(stream);
+    fn answer(stream: &mut TcpStream, path: &str) -> String {
+        ask(stream, path);
         let mut text = Vec::new();
         let mut byte = [0];
-        while !text.ends_with(b"here\n") {
+        while !text.ends_with(b"here\n") && !text.ends_with(b"busy\n") {
             stream.read_exact(&mut byte).expect("an answer");
             text.push(byte[0]);
         }
         String::from_utf8(text).expect("text")
     }
 
+    /// Peers that say nothing, or ask only what everybody may, delay neither each other nor those who may ask.
     #[test]
-    fn connections_without_a_permit_wait() {
+    fn unknown_connections_make_way_for_newer_ones() {
+        let served = Served::with(Limits { request: LONG, life: LONG, unknown: 2, ..Limits::default() });
+        let mut known = served.connect();
+        assert!(answer(&mut known, "/").ends_with("here\n"));
+        let mut silent: Vec<TcpStream> = Vec::new();
+        for _ in 0..100 {
+            silent.push(served.connect());
+            served.check_serves();
+        }
+        // The first ones are closed; the one that may ask is not.
+        assert_eq!(silent[0].read(&mut [0]).expect("an end, not a timeout"), 0);
+        assert!(answer(&mut known, "/").ends_with("here\n"));
+    }
+
+    #[test]
+    fn more_than_may_ask_are_refused_and_others_are_answered() {
         let served = Served::with(Limits { request: LONG, ..Limits::default() });
         let mut first = served.connect();
-        answer(&mut first);
-        let mut second = served.connect();
-        ask(&mut second);
-        // A server that serves the second would do so while it answers the first 200 times.
-        for _ in 0..200 {
-            answer(&mut first);
-        }
-        second.set_nonblocking(true).expect("a socket");
-        let early = second.read(&mut [0; 64]).map_err(|error| error.kind());
-        assert_eq!(early, Err(ErrorKind::WouldBlock));
-        second.set_nonblocking(false).expect("a socket");
+        assert!(answer(&mut first, "/").ends_with("here\n"));
+        assert!(answer(&mut served.connect(), "/").ends_with("busy\n"));
+        served.check_serves();
         drop(first);
-        assert!(matches!(second.read(&mut [0; 64]), Ok(1..)), "the permit is free");
+        served.await_place();
     }
 
     #[test]
@@ -243,10 +277,11 @@ mod tests {
         let served = Served::with(Limits { request: SHORT, ..Limits::default() });
         let silent = served.connect();
         let mut idle = served.connect();
-        answer(&mut idle);
-        served.check_serves();
-        assert_eq!(idle.read(&mut [0]).expect("an end, not a timeout"), 0);
-        drop(silent);
+        answer(&mut idle, "/");
+        for mut closed in [&silent, &idle] {
+            assert_eq!(closed.read(&mut [0]).expect("an end, not a timeout"), 0);
+        }
+        served.await_place();
     }
 
     #[test]
@@ -264,7 +299,7 @@ mod tests {
             !text.ends_with(b"here\n")
         });
         assert!(is_closed, "the connection stays open");
-        served.check_serves();
+        served.await_place();
     }
 
     #[test]
@@ -273,8 +308,7 @@ mod tests {
         let mut slow = served.connect();
         slow.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
         assert_eq!(slow.read(&mut [0]).expect("the answer begins"), 1);
-        // The next connection waits until then, or fails after minutes.
-        served.check_serves();
+        served.await_place();
         drop(slow);
     }
 
@@ -283,7 +317,8 @@ mod tests {
         let served = Served::with(Limits { unread: SHORT, ..Limits::default() });
         let mut silent = served.connect();
         silent.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
-        served.check_serves();
+        assert_eq!(silent.read(&mut [0]).expect("the answer begins"), 1);
+        served.await_place();
         drop(silent);
     }
 
@@ -308,7 +343,7 @@ mod tests {
     fn a_stop_ends_idle_connections_at_once() {
         let served = Served::with(Limits { request: LONG, ..Limits::default() });
         let mut idle = served.connect();
-        answer(&mut idle);
+        answer(&mut idle, "/");
         served.stop();
         assert!(matches!(idle.read(&mut [0]), Ok(0)));
     }

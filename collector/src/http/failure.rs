@@ -23,6 +23,8 @@ pub(super) enum Failure {
     Host,
     #[error("the token is missing or wrong; send the header Authorization: Bearer TOKEN")]
     Token,
+    #[error("the collector serves its maximum of HTTP connections; try again later")]
+    Busy,
     #[error(transparent)]
     NotReady(StoreError),
     #[error("agents cannot connect: the listener has ended; restart the collector")]
@@ -48,7 +50,7 @@ impl Failure {
             Failure::Host => StatusCode::FORBIDDEN,
             Failure::Token => StatusCode::UNAUTHORIZED,
             Failure::Late => StatusCode::GATEWAY_TIMEOUT,
-            Failure::NotReady(_) | Failure::NotListening => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::NotReady(_) | Failure::NotListening | Failure::Busy => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }

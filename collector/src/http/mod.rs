@@ -13,6 +13,7 @@ mod assets;
 mod connections;
 mod failure;
 mod metrics;
+mod places;
 mod pprof;
 
 use std::io;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -34,6 +35,7 @@ pub use access::Access;
 use failure::Failure;
 use metrics::Metrics;
 pub use metrics::Probe;
+use places::Place;
 use profile::query::error::QueryError;
 use profile::query::question::{self, Answer};
 use profile::source::Source;
@@ -177,9 +179,14 @@ fn router(shared: Arc<Shared>) -> Router {
 /// Paths that are answered without a token: they reveal nothing, and supervisors ask them.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Refuses long query strings, foreign Host headers and requests without the token, and adds security headers to every
-/// response.
-async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Result<Response, Failure> {
+/// Refuses long query strings, foreign Host headers, requests without the token and too many connections, and adds security
+/// headers to every response.
+async fn guard(
+    State(shared): State<Arc<Shared>>,
+    Extension(place): Extension<Arc<Place>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
     if request.uri().query().is_some_and(|query| query.len() > QUERY_BYTES) {
         return Err(Failure::TooLong);
     }
@@ -188,8 +195,13 @@ async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) 
     if shared.is_loopback && host.is_some_and(|host| !is_local(host)) {
         return Err(Failure::Host);
     }
-    if !OPEN.contains(&request.uri().path()) && !shared.access.admits(request.headers()) {
-        return Err(Failure::Token);
+    if !OPEN.contains(&request.uri().path()) {
+        if !shared.access.admits(request.headers()) {
+            return Err(Failure::Token);
+        }
+        if !place.admit() {
+            return Err(Failure::Busy);
+        }
     }
     let mut response = next.run(request).await;
     for (name, value) in [

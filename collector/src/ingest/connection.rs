@@ -7,12 +7,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use proto::framing::{FrameDecoder, FramingError, decode_frame, encode_frame};
+use proto::framing::{Checksums, FrameDecoder, FramingError, decode_message, encode_body, encode_frame};
 use proto::v1::{
     Acknowledgement, AgentMessage, CollectorMessage, Hello, Reject, agent_message, collector_message,
 };
 use proto::version;
 
+use super::clock;
 use super::refusal::Refusal;
 use super::session::SessionSink;
 use super::shared::Shared;
@@ -36,7 +37,7 @@ const MOST_MISSING: u64 = 1 << 32;
 /// Time a refused peer has to read the reason before the connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Starts a thread that serves `stream`; returns `None` if the connection is refused.
+/// Starts a thread that serves `stream`; returns `None` if it cannot be served.
 pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let second = match stream.try_clone() {
         Ok(second) => second,
@@ -45,23 +46,10 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
             return None;
         }
     };
-    let max = shared.limits.connections;
-    let admitted = {
-        let mut open = shared.open.lock();
-        let admitted = open.len() < max;
-        if admitted {
-            open.insert(id, second);
-        }
-        admitted
-    };
-    if !admitted {
+    let closed = shared.open.lock().add(id, second, shared.limits.unknown);
+    if let Some(oldest) = closed {
         shared.refused.fetch_add(1, Ordering::Relaxed);
-        let refusal = Refusal::TooManyConnections(max);
-        tracing::warn!(connection = id, reason = %refusal, "connection refused");
-        // The listener must not wait long for this peer to read the reason.
-        let _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
-        let _ = send_reject(&stream, refusal);
-        return None;
+        tracing::debug!(connection = oldest, "connection closed: too many connections say no Hello");
     }
     let place = Place { id, shared: Arc::clone(shared) };
     let spawned = thread::Builder::new().name(format!("connection-{id}")).spawn(move || {
@@ -86,13 +74,13 @@ impl Drop for Place {
             tracing::error!(connection = self.id, "connection closed: an error in the collector");
             self.shared.panicked.fetch_add(1, Ordering::Relaxed);
         }
-        self.shared.open.lock().remove(&self.id);
+        self.shared.open.lock().remove(self.id);
     }
 }
 
 fn run(id: u64, stream: &Stream, shared: &Shared) {
     tracing::debug!(connection = id, "connection opened");
-    match serve(stream, shared) {
+    match serve(id, stream, shared) {
         Ok(()) => tracing::debug!(connection = id, "connection closed by the agent"),
         Err(refusal) => {
             tracing::warn!(connection = id, reason = %refusal, "connection closed");
@@ -103,9 +91,9 @@ fn run(id: u64, stream: &Stream, shared: &Shared) {
     }
 }
 
-fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
+fn serve(id: u64, stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
     stream.set_write_timeout(Some(shared.limits.write)).map_err(unread)?;
-    let mut inbox = Inbox::new(shared.limits.message_bytes.min(HELLO_BYTES));
+    let mut inbox = Inbox::new(id, shared.limits.message_bytes.min(HELLO_BYTES));
     let mut deadline = Instant::now() + shared.limits.hello;
     let mut session: Option<Attached> = None;
     let mut drained = 0;
@@ -156,6 +144,20 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
     }
 }
 
+/// Gives the connection a place among those with a session, if `token` is the collector's.
+fn admit(connection: u64, hello: &Hello, token: &str, shared: &Shared) -> Result<(), Refusal> {
+    version::check(hello).map_err(Refusal::Version)?;
+    if !shared.access.admits(token) {
+        return Err(Refusal::WrongToken);
+    }
+    let max = shared.limits.connections;
+    if !shared.open.lock().admit(connection, max) {
+        shared.refused.fetch_add(1, Ordering::Relaxed);
+        return Err(Refusal::TooManyConnections(max));
+    }
+    Ok(())
+}
+
 /// The session of a connection, known after its Hello.
 struct Attached {
     id: u64,
@@ -171,12 +173,8 @@ struct Attached {
 }
 
 impl Attached {
-    /// Opens the session of `hello`, which lost its token and its secret, if `token` is the collector's.
-    fn open(hello: &Hello, token: &str, sequence: u64, shared: &Shared) -> Result<Self, Refusal> {
-        version::check(hello).map_err(Refusal::Version)?;
-        if !shared.access.admits(token) {
-            return Err(Refusal::WrongToken);
-        }
+    /// Opens the session of `hello`, which lost its token and its secret. Its connection has been admitted.
+    fn open(hello: &Hello, sequence: u64, shared: &Shared) -> Result<Self, Refusal> {
         if sequence != 1 {
             return Err(Refusal::Jump(0, sequence));
         }
@@ -222,6 +220,8 @@ impl Attached {
 
 /// Received bytes, and the complete messages among them.
 struct Inbox {
+    /// Id of the connection.
+    connection: u64,
     decoder: FrameDecoder,
     chunk: Box<[u8]>,
     /// Framed messages one after the other.
@@ -230,16 +230,20 @@ struct Inbox {
     messages: Vec<(u64, usize)>,
     /// True if the last message of the session is among them.
     has_goodbye: bool,
+    /// Known after the first message.
+    checksums: Option<Checksums>,
 }
 
 impl Inbox {
-    fn new(max: usize) -> Self {
+    fn new(connection: u64, max: usize) -> Self {
         Inbox {
+            connection,
             decoder: FrameDecoder::with_max(max),
             chunk: vec![0; READ_BYTES].into_boxed_slice(),
             bytes: Vec::new(),
             messages: Vec::new(),
             has_goodbye: false,
+            checksums: None,
         }
     }
 
@@ -253,7 +257,8 @@ impl Inbox {
     fn take_messages(&mut self, shared: &Shared, session: &mut Option<Attached>) -> Result<(), Refusal> {
         while let Some(framed) = self.decoder.next_framed().map_err(Refusal::Framing)? {
             // Messages are stored undecoded; decoding them here keeps invalid ones out.
-            let mut message: AgentMessage = decode_frame(framed).map_err(Refusal::Framing)?;
+            let checksums = *self.checksums.get_or_insert_with(|| Checksums::of_stream(framed));
+            let mut message = decode_message(framed, checksums).map_err(Refusal::Framing)?;
             if message.sequence == 0 {
                 return Err(Refusal::NoSequence);
             }
@@ -261,13 +266,16 @@ impl Inbox {
                 session.follow(message.sequence)?;
             }
             let hidden = match &mut message.body {
-                Some(agent_message::Body::Hello(hello)) => Some(hide(hello)),
+                Some(agent_message::Body::Hello(hello)) => {
+                    correct_clock(self.connection, hello, shared);
+                    Some(hide(hello))
+                }
                 _ => None,
             };
             match (&mut *session, &message.body) {
                 (None, Some(agent_message::Body::Hello(hello))) => {
-                    let token = hidden.as_deref().unwrap_or_default();
-                    *session = Some(Attached::open(hello, token, message.sequence, shared)?);
+                    admit(self.connection, hello, hidden.as_deref().unwrap_or_default(), shared)?;
+                    *session = Some(Attached::open(hello, message.sequence, shared)?);
                 }
                 (None, _) => return Err(Refusal::NoHello),
                 (Some(session), Some(agent_message::Body::Hello(hello)))
@@ -287,7 +295,7 @@ impl Inbox {
             self.has_goodbye |= matches!(message.body, Some(agent_message::Body::Goodbye(_)));
             let before = self.bytes.len();
             match hidden {
-                Some(_) => encode_frame(&message, &mut self.bytes).map_err(Refusal::Framing)?,
+                Some(_) => encode_again(&message, checksums, &mut self.bytes).map_err(Refusal::Framing)?,
                 None => self.bytes.extend_from_slice(framed),
             }
             self.messages.push((message.sequence, self.bytes.len() - before));
@@ -310,6 +318,27 @@ impl Inbox {
     fn clear(&mut self) {
         self.bytes.clear();
         self.messages.clear();
+    }
+}
+
+/// Corrects the clock of a session that goes into a store, where sessions of many machines have one time.
+fn correct_clock(connection: u64, hello: &mut Hello, shared: &Shared) {
+    if !shared.sessions.lock().are_in_store() {
+        return;
+    }
+    if let Some(ahead) = clock::correct(hello, clock::now_ns()) {
+        tracing::warn!(
+            connection, host = %hello.host, pid = hello.pid, seconds_ahead = ahead.as_secs(),
+            "the clock of an agent is ahead of the collector's; its session gets the time of its arrival"
+        );
+    }
+}
+
+/// Frames a message that was changed; with a checksum if the stream has them.
+fn encode_again(message: &AgentMessage, checksums: Checksums, out: &mut Vec<u8>) -> Result<(), FramingError> {
+    match &message.body {
+        Some(body) if checksums == Checksums::Required => encode_body(message.sequence, body, out),
+        _ => encode_frame(message, out),
     }
 }
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 /// Limits of a server for its peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of connections; each has a thread and a buffer of up to one message.
+    /// Maximum number of connections with a session; each has a thread and a buffer of up to one message.
     pub connections: usize,
+    /// Maximum number of connections before their Hello; the next one takes the place of the oldest.
+    pub unknown: usize,
     /// Maximum number of known sessions. Sessions without a connection are evicted, except with
     /// [`Destination::File`].
     pub sessions: usize,
@@ -28,6 +30,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 256,
+            unknown: 64,
             sessions: 4096,
             message_bytes: proto::framing::MAX_MESSAGE_BYTES,
             hello: Duration::from_secs(10),

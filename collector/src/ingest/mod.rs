@@ -10,14 +10,15 @@
 
 mod access;
 mod certificate;
+mod clock;
 mod connection;
 mod limits;
+mod places;
 mod refusal;
 mod session;
 mod shared;
 mod socket;
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -129,7 +130,7 @@ impl Server {
             access,
             stopping: AtomicBool::new(false),
             sessions: Mutex::new(Sessions::new(destination, limits.sessions)),
-            open: Mutex::new(HashMap::new()),
+            open: Mutex::default(),
             refused: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
@@ -237,7 +238,7 @@ fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
             let _ = poll(&mut stop, PollTimeout::from(RETRY_MS));
         }
     }
-    for stream in shared.open.lock().values() {
+    for stream in shared.open.lock().streams() {
         stream.end_reading();
     }
     for thread in threads {

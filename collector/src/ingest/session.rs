@@ -86,6 +86,11 @@ impl Sessions {
         Sessions { destination, max, in_order: BTreeMap::new(), by_id: FxHashMap::default(), begun: 0 }
     }
 
+    /// Returns whether a store has the sessions.
+    pub(super) fn are_in_store(&self) -> bool {
+        matches!(self.destination, Destination::Store(_))
+    }
+
     pub(super) fn report(&self) -> Vec<SessionReport> {
         self.in_order.values().map(|session| session.report.clone()).collect()
     }

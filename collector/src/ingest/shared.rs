@@ -1,6 +1,5 @@
 //! State shared by listener and connections.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::access::Access;
 use super::limits::Limits;
+use super::places::Places;
 use super::session::Sessions;
-use super::socket::Stream;
 
 /// The state.
 pub(super) struct Shared {
@@ -18,9 +17,9 @@ pub(super) struct Shared {
     pub(super) access: Access,
     pub(super) stopping: AtomicBool,
     pub(super) sessions: Mutex<Sessions>,
-    /// Second handles of the open connections, to close them at stop.
-    pub(super) open: Mutex<HashMap<u64, Stream>>,
-    /// Connections refused because there were too many, and connections whose threads panicked.
+    /// The open connections.
+    pub(super) open: Mutex<Places>,
+    /// Connections refused or closed because there were too many, and connections whose threads panicked.
     pub(super) refused: AtomicU64,
     pub(super) panicked: AtomicU64,
     /// True once the listener thread has ended.
@@ -34,7 +33,7 @@ pub(super) struct Shared {
 pub struct Health {
     /// Open connections.
     pub connections: usize,
-    /// Connections refused because there were too many.
+    /// Connections refused, or closed before their Hello, because there were too many.
     pub refused: u64,
     /// Connections that ended because of an error in the collector.
     pub panicked: u64,

@@ -145,6 +145,12 @@ impl Stream {
         let _ = self.socket.shutdown(Shutdown::Read);
     }
 
+    /// Closes both halves: reads and writes of the other handle end at once.
+    pub(super) fn close(&self) {
+        // It fails only if the peer has closed the connection.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
     /// Closes the writing half.
     pub(super) fn end_writing(&self) {
         // As above.

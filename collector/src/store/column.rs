@@ -1,13 +1,13 @@
 //! Compressed blocks of numbers in columns: samples, sums, dictionaries and threads in the store.
 //!
-//! Approach: each column is a list of LEB128 numbers, ascending ones as differences; zstd removes repetition. The table
-//! of a block determines its columns (`design/store.md`), so blocks contain no names.
+//! Approach: each column is a list of LEB128 numbers, ascending ones as differences; zstd removes repetition and adds a
+//! checksum. The table of a block determines its columns (`design/store.md`), so blocks contain no names.
 //! Invariant: no input, however damaged, causes a panic or an allocation beyond [`MAX_BLOCK_BYTES`].
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 
-use zstd::bulk::Decompressor;
+use zstd::bulk::{Compressor, Decompressor};
 
 /// Maximum length of a block before compression; reading rejects longer ones. Folds are forced long before: at most 16
 /// million samples and a commit wait for one, which are 30 bytes each in five columns, a dictionary has 256 MiB, and
@@ -21,8 +21,8 @@ const LEVEL: i32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// The compressed form is damaged, or longer than a block may be.
-    #[error("a block of the store cannot be decompressed: the file is damaged")]
+    /// The compressed form or its checksum is wrong, or it is longer than a block may be.
+    #[error("a block of the store was overwritten: the file is damaged")]
     Compression,
     /// The content is too long for one block.
     #[error("a block of the store would exceed 1 GiB")]
@@ -45,10 +45,15 @@ pub(super) fn compress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
     if bytes.len() > MAX_BLOCK_BYTES {
         return Err(BlockError::TooLong);
     }
-    zstd::bulk::compress(bytes, LEVEL).map_err(|_| BlockError::Compression)
+    let compress = || {
+        let mut compressor = Compressor::new(LEVEL)?;
+        compressor.include_checksum(true)?;
+        compressor.compress(bytes)
+    };
+    compress().map_err(|_| BlockError::Compression)
 }
 
-/// Decompresses the result of [`compress`].
+/// Decompresses the result of [`compress`], and compares its checksum. Blocks of early versions have none.
 pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
     let len = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten();
     let len = len.and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= MAX_BLOCK_BYTES);

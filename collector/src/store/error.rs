@@ -6,8 +6,8 @@ use proto::framing::FramingError;
 
 use super::column::BlockError;
 
-/// Version of tables and columns; a store with another version is refused.
-pub(super) const SCHEMA: u64 = 1;
+/// Version of tables and columns; a store with a later version is refused. Version 1 has no checksums of keys.
+pub(super) const SCHEMA: u64 = 2;
 
 /// Why the store failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum StoreError {
     InUse,
     /// The store has another schema version.
     #[error(
-        "the store has schema version {0}, but this program reads version {SCHEMA}; use the release that wrote it"
+        "the store has schema version {0}, but this program reads versions 1 to {SCHEMA}; use the release that wrote it"
     )]
     Version(u64),
     /// A file is damaged, or is not a file of a store.

@@ -33,12 +33,15 @@ mod upkeep;
 mod weight;
 mod writer;
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, UNIX_EPOCH};
 
 use profile::source::{Extent, Gap, Part, Source};
 use proto::framing::FramingError;
@@ -59,6 +62,15 @@ use writer::{Append, Request};
 
 /// Maximum number of requests that wait for the writer; each is at most one read from a connection.
 const WAITING: usize = 256;
+
+/// Longest time before a partition began that its samples can be from.
+const BEFORE: Duration = Duration::from_secs(86_400);
+
+/// Longest time after now that a sample can be from, in nanoseconds: an hour.
+const AHEAD_NS: u64 = 3_600_000_000_000;
+
+/// Mode of new files: profiles have names of private programs.
+const PRIVATE: u32 = 0o600;
 
 /// Name of the file that is locked while a store is open.
 const LOCK: &str = "lock";
@@ -104,10 +116,11 @@ impl Store {
     /// # Errors
     /// If the directory or its files cannot be used, or are in use.
     pub fn open(directory: &Path, retention: Retention) -> Result<Store, StoreError> {
-        fs::create_dir_all(directory)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let lock = lock(directory)?;
         upkeep::remove_unfinished(directory)?;
         let mut paths = partition_paths(directory)?;
+        make_private(&paths)?;
         if paths.is_empty() {
             paths.push(upkeep::new_path(directory, now_s()));
         }
@@ -136,6 +149,15 @@ impl Store {
         let set_aside = damage::set_aside(directory, damaged, true)?;
         let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, set_aside, lock));
         Ok(Store { shared, requests: None, writer: None })
+    }
+
+    /// Returns when the newest file was written to, in nanoseconds since the epoch.
+    fn written_ns(&self) -> u64 {
+        let written_ns = |partition: &Arc<Partition>| {
+            let modified = fs::metadata(partition.database.path()).and_then(|file| file.modified()).ok()?;
+            u64::try_from(modified.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
+        };
+        self.shared.partitions.read().iter().filter_map(written_ns).max().unwrap_or(0)
     }
 
     /// Returns the directory of the store.
@@ -298,14 +320,31 @@ impl Source for Store {
         if self.requests.is_some() {
             return None;
         }
-        let ends = self.views().into_iter().filter(|view| view.gap().is_none()).map(|view| {
-            let mut last_ns = 0;
-            let read = view.sessions(Extent::Account, &|_| true, &mut |_, session| {
-                last_ns = session.last_ns.max(last_ns)
+        let latest_ns = self.written_ns().saturating_add(AHEAD_NS);
+        let (mut last_ns, mut last_possible_ns) = (0, 0);
+        for view in self.views().into_iter().filter(|view| view.gap().is_none()) {
+            let end_ns = view.range_ns().end;
+            // A partition that cannot be read has no sessions; its next question finds the damage.
+            let _ = view.sessions(Extent::Account, &|_| true, &mut |_, session| {
+                let session_ns = session.last_ns.saturating_add(1).min(end_ns);
+                last_ns = session_ns.max(last_ns);
+                if session_ns <= latest_ns {
+                    last_possible_ns = session_ns.max(last_possible_ns);
+                }
             });
-            read.map_or(0, |()| last_ns.saturating_add(1).min(view.range_ns().end))
-        });
-        ends.max().filter(|&end_ns| end_ns > 1)
+        }
+        // A clock that is ahead of all others does not decide where the store ends.
+        let end_ns = if last_possible_ns > 1 { last_possible_ns } else { last_ns };
+        Some(end_ns).filter(|&end_ns| end_ns > 1)
+    }
+
+    /// Agents send within a day what they sampled while there was no collector, and clocks differ.
+    fn plausible_ns(&self, now_ns: u64) -> Range<u64> {
+        let created_s = |partition: &Arc<Partition>| partition.coverage.read().created_s;
+        let first_s = self.shared.partitions.read().iter().map(created_s).min().unwrap_or(0);
+        let end_ns = self.end_ns().unwrap_or(now_ns);
+        let from_s = first_s.saturating_sub(BEFORE.as_secs());
+        from_s.saturating_mul(1_000_000_000)..end_ns.saturating_add(AHEAD_NS)
     }
 
     fn cut(&self) -> Option<FramingError> {
@@ -354,10 +393,25 @@ impl SessionWriter {
     }
 }
 
+/// Takes the permissions of everybody from the files at `paths`, which an early version may have given. Those of the group
+/// remain: they are the owner's decision.
+fn make_private(paths: &[PathBuf]) -> Result<(), StoreError> {
+    for path in paths {
+        let Ok(metadata) = fs::metadata(path) else { continue };
+        let mode = metadata.permissions().mode();
+        if mode & 0o007 != 0 {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode & !0o007))?;
+        }
+    }
+    Ok(())
+}
+
 /// Locks `directory` against other processes while the file is open.
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join(LOCK);
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(PRIVATE);
+    let file = options.open(path)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse),

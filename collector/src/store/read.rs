@@ -2,7 +2,7 @@
 //!
 //! Each sample of the range is visited once, in the coarsest resolution that fits: whole days and hours from their
 //! sums, the rest by minutes, and minutes at the ends of the range by single samples. Where retention has removed the
-//! fine levels, a bucket belongs to the range if it begins in it.
+//! fine levels, a bucket belongs to the range in which its first sample can be: where it begins, or where the partition does.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,6 +57,11 @@ impl View {
         is_damaged.then(|| damage::gap(self.partition.database.path(), coverage.first_s..coverage.end_s))
     }
 
+    /// Reads with `read`; the first time, after the partition was found complete.
+    fn read_checked<R>(&self, read: impl FnOnce() -> Result<R, StoreError>) -> Result<R, ReadError> {
+        self.checked(self.partition.verify().and_then(|()| read()))
+    }
+
     /// Converts the result of reading. A closed partition that is damaged is left out from then on.
     fn checked<R>(&self, result: Result<R, StoreError>) -> Result<R, ReadError> {
         if let Err(error @ (StoreError::Damaged | StoreError::Block(_))) = result {
@@ -73,6 +78,22 @@ impl View {
     /// Returns whether `other` is a view of the same partition, so that stack numbers mean the same in both.
     pub fn is_same(&self, other: &View) -> bool {
         Arc::ptr_eq(&self.partition, &other.partition)
+    }
+
+    /// Returns the time from the first minute, or coarser bucket, that starts in `limits`, to the end of the last one.
+    fn filled_within(&self, limits: &Range<u64>) -> Result<Range<u64>, StoreError> {
+        let range_s = limits.start.div_ceil(NS_PER_S)..limits.end / NS_PER_S;
+        let memory = self.partition.memory.read();
+        let reading = self.partition.database.begin_read()?;
+        let finest = finest_level(&reading.coverage()?);
+        let stored = reading.ends(finest, range_s.clone())?;
+        let open = memory.open.range((range_s.start, 0)..(range_s.end.max(range_s.start), 0));
+        let open_s = (open.clone().next().map(|(key, _)| key.0), open.last().map(|(key, _)| key.0));
+        let open = open_s.0.zip(open_s.1).map(|(first, last)| first..last + MINUTE_S);
+        let stored = stored.map(|(first, last)| first..last + finest.width_s());
+        let both = stored.into_iter().chain(open).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        let found = both.unwrap_or_default();
+        Ok(found.start.saturating_mul(NS_PER_S)..found.end.saturating_mul(NS_PER_S))
     }
 
     /// Visits open minutes and begins a transaction at the same moment, between two folds.
@@ -131,6 +152,15 @@ impl Part for View {
         first_s.saturating_mul(NS_PER_S)..end_s.saturating_mul(NS_PER_S)
     }
 
+    fn range_within(&self, limits: &Range<u64>) -> Range<u64> {
+        let own = self.range_ns();
+        if limits.start <= own.start && own.end <= limits.end {
+            return own;
+        }
+        // A partition that cannot be read has no range; its next question finds the damage.
+        self.filled_within(limits).unwrap_or_default()
+    }
+
     fn has_samples(&self) -> bool {
         self.partition.coverage.read().removed == 0
     }
@@ -145,7 +175,7 @@ impl Part for View {
         }
         // Waiting for the dictionary reader must not block the writer.
         drop(memory);
-        self.checked(self.dictionary_reader.read(&self.partition, read))
+        self.read_checked(|| self.dictionary_reader.read(&self.partition, read))
     }
 
     /// The sessions of an unloaded partition are read from its file one by one. Otherwise no samples can be stored
@@ -156,11 +186,13 @@ impl Part for View {
         is_selected: &dyn Fn(u64) -> bool,
         visit: &mut dyn FnMut(u64, &Session),
     ) -> Result<(), ReadError> {
+        self.read_checked(|| Ok(()))?;
         let memory = self.partition.memory.read();
         if memory.is_unloaded {
             drop(memory);
-            let read = self.partition.read_sessions(extent, is_selected, |id, session| visit(id, session));
-            return self.checked(read);
+            return self.read_checked(|| {
+                self.partition.read_sessions(extent, is_selected, |id, session| visit(id, session))
+            });
         }
         for (&id, session) in memory.sessions.iter().filter(|(id, _)| is_selected(**id)) {
             visit(id, session);
@@ -169,15 +201,17 @@ impl Part for View {
     }
 
     fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
-        self.checked(self.read(scope, Threads::Together, &partition::STACKS, |piece| {
-            match piece {
-                Piece::Sample(sample) => visit(sample.session, sample.stack, sample.cell()),
-                Piece::Sums(_, _, session, block) => {
-                    partition::read_stacks(block, |stack, cell| visit(session, stack, cell))?;
+        self.read_checked(|| {
+            self.read(scope, Threads::Together, &partition::STACKS, |piece| {
+                match piece {
+                    Piece::Sample(sample) => visit(sample.session, sample.stack, sample.cell()),
+                    Piece::Sums(_, _, session, block) => {
+                        partition::read_stacks(block, |stack, cell| visit(session, stack, cell))?;
+                    }
                 }
-            }
-            Ok(())
-        }))
+                Ok(())
+            })
+        })
     }
 
     fn thread_stacks(
@@ -186,21 +220,23 @@ impl Part for View {
         is_selected: &dyn Fn(u64, u32) -> bool,
         visit: &mut dyn FnMut(u64, u32, u32, Cell),
     ) -> Result<(), ReadError> {
-        self.checked(self.read(scope, Threads::Apart, &partition::THREAD_STACKS, |piece| {
-            match piece {
-                Piece::Sample(sample) => {
-                    if is_selected(sample.session, sample.thread) {
-                        visit(sample.session, sample.thread, sample.stack, sample.cell());
+        self.read_checked(|| {
+            self.read(scope, Threads::Apart, &partition::THREAD_STACKS, |piece| {
+                match piece {
+                    Piece::Sample(sample) => {
+                        if is_selected(sample.session, sample.thread) {
+                            visit(sample.session, sample.thread, sample.stack, sample.cell());
+                        }
                     }
+                    Piece::Sums(_, _, session, block) => partition::read_thread_stacks(
+                        block,
+                        |thread| is_selected(session, thread),
+                        |thread, stack, cell| visit(session, thread, stack, cell),
+                    )?,
                 }
-                Piece::Sums(_, _, session, block) => partition::read_thread_stacks(
-                    block,
-                    |thread| is_selected(session, thread),
-                    |thread, stack, cell| visit(session, thread, stack, cell),
-                )?,
-            }
-            Ok(())
-        }))
+                Ok(())
+            })
+        })
     }
 
     /// Cells are a second wide where minutes are kept, and a minute or an hour in older parts.
@@ -210,21 +246,23 @@ impl Part for View {
         threads: Threads,
         visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
     ) -> Result<(), ReadError> {
-        self.checked(self.read(scope, threads, &partition::TIMES, |piece| {
-            match piece {
-                Piece::Sample(sample) => {
-                    let second = sample.time_ns / NS_PER_S;
-                    visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
-                }
-                Piece::Sums(level, start_s, session, block) => {
-                    for (thread, second, cpu_ns) in partition::read_times(block)? {
-                        let from_s = start_s + u64::from(second);
-                        visit(session, thread, from_s..from_s + level.cell_s(), cpu_ns);
+        self.read_checked(|| {
+            self.read(scope, threads, &partition::TIMES, |piece| {
+                match piece {
+                    Piece::Sample(sample) => {
+                        let second = sample.time_ns / NS_PER_S;
+                        visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
+                    }
+                    Piece::Sums(level, start_s, session, block) => {
+                        for (thread, second, cpu_ns) in partition::read_times(block)? {
+                            let from_s = start_s + u64::from(second);
+                            visit(session, thread, from_s..from_s + level.cell_s(), cpu_ns);
+                        }
                     }
                 }
-            }
-            Ok(())
-        }))
+                Ok(())
+            })
+        })
     }
 
     fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
@@ -232,12 +270,12 @@ impl Part for View {
             visit(sample);
             Ok(())
         };
-        let read = self.begin(scope, &mut visit).and_then(|reading| {
+        self.read_checked(|| {
+            let reading = self.begin(scope, &mut visit)?;
             reading.raw(minutes_of(scope), scope.sessions, |start_s, session, block| {
                 samples_of(&partition::read_raw(block)?, start_s, session, scope).try_for_each(&mut visit)
             })
-        });
-        self.checked(read)
+        })
     }
 }
 
@@ -263,6 +301,15 @@ fn samples_of<'m>(
     (0..minute.len()).map(sample).filter(|sample| scope.range_ns.contains(&sample.time_ns))
 }
 
+/// Returns the finest level of sums that retention has left.
+fn finest_level(coverage: &Coverage) -> Level {
+    match coverage.removed {
+        0 | 1 => Level::Minute,
+        2 => Level::Hour,
+        _ => Level::Day,
+    }
+}
+
 /// Returns buckets that cover the range, each as coarse as the range, the existing roll-ups and `threads` permit.
 fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
     let mut plan = Plan::default();
@@ -272,15 +319,13 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
     if from_ns >= end_ns {
         return plan;
     }
-    let finest = match coverage.removed {
-        0 | 1 => Level::Minute,
-        2 => Level::Hour,
-        _ => Level::Day,
-    };
+    let finest = finest_level(coverage);
     let coarsest = if threads == Threads::Apart { finest } else { Level::Day };
     let has_samples = coverage.removed == 0;
     let mut at_s = finest.start_of(from_ns / NS_PER_S);
-    let first_cut = at_s.saturating_mul(NS_PER_S) < from_ns;
+    // The first bucket of a partition may begin before its first sample: it lies in a range that begins before that sample.
+    let is_whole = range_ns.start <= coverage.first_s.saturating_mul(NS_PER_S);
+    let first_cut = !is_whole && at_s.saturating_mul(NS_PER_S) < from_ns;
     if first_cut {
         if has_samples {
             plan.cut.push(at_s);

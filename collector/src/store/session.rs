@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::dictionary::StoredRows;
+use super::error::StoreError;
 use super::folding::Folding;
 use super::weight::{SESSION_BYTES, account_weight, statistics_bytes, weight};
 
@@ -74,6 +75,29 @@ pub(super) struct SessionRow {
     symbols_dropped: bool,
     #[prost(uint64, tag = "15")]
     biased: u64,
+    /// Of the bytes before it; absent in rows of early versions.
+    #[prost(fixed32, optional, tag = "16")]
+    checksum: Option<u32>,
+}
+
+/// Bytes of the field of the checksum, which is the last one: two of its key, four of its value.
+const CHECKSUM_BYTES: usize = 6;
+
+impl SessionRow {
+    /// Returns the bytes of this row with a checksum at their end.
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
+        // The lower half of the hash.
+        self.checksum = Some(xxh3_64(&self.encode_to_vec()) as u32);
+        self.encode_to_vec()
+    }
+
+    /// Returns the row of these bytes.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, StoreError> {
+        let row = Self::decode(bytes).map_err(|_| StoreError::Damaged)?;
+        let content = bytes.get(..bytes.len().saturating_sub(CHECKSUM_BYTES)).unwrap_or_default();
+        let is_intact = row.checksum.is_none_or(|checksum| checksum == xxh3_64(content) as u32);
+        if is_intact { Ok(row) } else { Err(StoreError::Damaged) }
+    }
 }
 
 /// The state of the symbols of a session in a partition.
@@ -315,6 +339,7 @@ impl StoredSession {
             retired_sampled_ns: self.retired_sampled_ns,
             symbols_dropped: self.symbols != Symbols::Present,
             biased: self.biased,
+            checksum: None,
         }
     }
 

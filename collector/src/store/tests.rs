@@ -19,6 +19,7 @@ pub(super) mod entries;
 mod files;
 mod folding;
 mod handover;
+mod retention;
 mod tally;
 mod unloaded;
 

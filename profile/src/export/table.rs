@@ -7,14 +7,15 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::query::error::QueryError;
+use crate::query::flat::{Flat, MethodCost, Order};
 use crate::query::modes::Modes;
 use crate::query::process::ProcessProfile;
 use crate::query::roots::{ROOTS, is_root};
 use crate::query::selection::Selection;
 use crate::query::summary::Summary;
-use crate::query::tree::{MethodCost, Naming, Order, Tree};
+use crate::query::tree::Naming;
 use crate::session::mode::Mode;
-use crate::session::warnings::PART;
+use crate::session::warnings::{PART, incomplete};
 use crate::source::Source;
 use crate::source::cell::Cell;
 use crate::text::class_name::with_short_package;
@@ -55,7 +56,7 @@ impl Report<'_> {
 struct Hot {
     /// The account of the only process. Several processes have no common account.
     profile: Option<ProcessProfile>,
-    tree: Tree,
+    flat: Flat,
     modes: Modes,
     warnings: Vec<String>,
     tables: Vec<(Order, Vec<MethodCost>)>,
@@ -68,7 +69,7 @@ impl Hot {
         report: Report<'_>,
         now_ns: u64,
     ) -> Result<Self, QueryError> {
-        let (tree, span) = Tree::named(source, selection, report.naming, now_ns)?;
+        let (flat, span) = Flat::named(source, selection, report.naming, now_ns)?;
         let profile = match ProcessProfile::of(source, selection, now_ns) {
             Ok(mut profile) => {
                 if report.goes_on {
@@ -79,19 +80,23 @@ impl Hot {
             Err(QueryError::OneProcess(2..)) => None,
             Err(error) => return Err(error),
         };
-        if tree.samples() == 0 && selection.narrows_sessions() {
+        if flat.samples() == 0 && selection.narrows_sessions() {
             return Err(QueryError::NoSamples);
         }
-        let mut warnings = profile.as_ref().map_or_else(Vec::new, warnings);
+        let mut warnings = match &profile {
+            Some(profile) => warnings(profile),
+            None => source.cut().map(incomplete).into_iter().collect(),
+        };
         warnings.extend(span.warnings());
-        if is_few(tree.samples()) {
+        warnings.extend(flat.warning());
+        if is_few(flat.samples()) {
             warnings.push(format!(
                 "{} samples are few: numbers of samples are shown, not shares; profile longer, or with a shorter interval",
-                count(tree.samples())
+                count(flat.samples())
             ));
         }
         let tables = report.orders.iter().map(|&order| {
-            let mut methods = tree.top_methods(order, report.limit.saturating_add(ROOTS.len())).0;
+            let mut methods = flat.top_methods(order, report.limit.saturating_add(ROOTS.len())).0;
             if order == Order::TotalTime {
                 methods.retain(|method| method.self_ns > 0 || !is_root(&method.name));
             }
@@ -100,7 +105,7 @@ impl Hot {
         });
         let tables = tables.collect();
         let modes = Modes::of(source, selection, now_ns)?;
-        Ok(Hot { profile, tree, modes, warnings, tables })
+        Ok(Hot { profile, flat, modes, warnings, tables })
     }
 }
 
@@ -119,7 +124,7 @@ pub fn report(
     now_ns: u64,
 ) -> Result<String, QueryError> {
     let hot = Hot::of(source, selection, report, now_ns)?;
-    let sums = (hot.tree.samples(), hot.tree.total_ns());
+    let sums = (hot.flat.samples(), hot.flat.total_ns());
     let time = hot.modes.time();
     let mut text = match &hot.profile {
         Some(profile) => account(profile, sums, report.verbose),
@@ -160,8 +165,8 @@ pub fn report_json(
     let mut object = object_of(hot.profile.as_ref())?;
     object.insert("modes".into(), hot.modes.names().into());
     object.insert("by".into(), report.naming.name().into());
-    object.insert("selected_samples".into(), hot.tree.samples().into());
-    object.insert("total_ns".into(), hot.tree.total_ns().into());
+    object.insert("selected_samples".into(), hot.flat.samples().into());
+    object.insert("total_ns".into(), hot.flat.total_ns().into());
     object.insert("warnings".into(), hot.warnings.into());
     object.insert("tables".into(), tables);
     Ok(Value::Object(object))

@@ -4,12 +4,13 @@ use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::tree::{Columns, MethodCost, Order, Tree, heaviest, sum_up};
+use super::flat::{Flat, MethodCost, Order};
+use super::tree::{Columns, LeftOut, Tree, heaviest, sum_up};
 
 /// Two selections in one tree.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Nodes of both selections; the sums of this tree are empty.
+    /// Nodes of both selections, with the own CPU time of both together; its subtrees are not summed.
     pub tree: Tree,
     /// CPU time of each node with its subtree, before.
     pub before_ns: Vec<u64>,
@@ -18,40 +19,45 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Merges both trees, with the CPU time of each node on either side.
+    /// Returns the nodes of `both` with the CPU time of either side.
     ///
     /// Frames of equal name are equal, whether interpreted or compiled; the first kind is shown. Stacks that begin with
     /// native code and continue in Java are shown from their first Java frame on, because the native frames that start a
     /// thread differ between releases of the JVM and of the C library.
-    pub fn of(before: &Tree, after: &Tree) -> Self {
-        let mut tree = Tree::empty();
+    pub(in crate::query) fn of(both: &Tree) -> Self {
+        let mut tree = Tree { merged: both.merged, ..Tree::empty() };
         let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
-        let sides = [before, after].map(|side| {
-            let first_java = first_java(side);
-            let mut rest_ns: Vec<u64> = side.own.iter().map(|cell| cell.cpu_ns).collect();
-            sum_up(&mut rest_ns, |node| !first_java[node], |node| side.parents[node]);
-            let mut shown = vec![0u32; side.len()];
-            for node in (1..side.len()).filter(|&node| rest_ns[node] > 0) {
-                let above = if first_java[node] { 0 } else { shown[side.parents[node] as usize] };
-                let name = tree.name(side.text(side.name_of[node]));
-                let new = || tree.child(above, name, side.kinds[node]);
-                shown[node] = *known.entry((above, name)).or_insert_with(new);
+        let first_java = first_java(both);
+        let mut rest_ns: Vec<u64> = both.own.iter().map(|cell| cell.cpu_ns).collect();
+        sum_up(&mut rest_ns, |node| !first_java[node], |node| both.parents[node]);
+        let mut shown = vec![0u32; both.len()];
+        for node in (1..both.len()).filter(|&node| rest_ns[node] > 0) {
+            let above = if first_java[node] { 0 } else { shown[both.parents[node] as usize] };
+            let name = tree.name(both.text(both.name_of[node]));
+            let new = || tree.child(above, name, both.kinds[node]);
+            shown[node] = *known.entry((above, name)).or_insert_with(new);
+        }
+        let mut sides_ns = [vec![0u64; tree.len()], vec![0u64; tree.len()]];
+        for (node, &at) in shown.iter().enumerate() {
+            tree.own[at as usize].add(both.own[node]);
+            for (side, own_ns) in sides_ns.iter_mut().zip(both.sides_ns(node)) {
+                side[at as usize] = side[at as usize].saturating_add(own_ns);
             }
-            (side, shown)
-        });
-        let [before_ns, after_ns] = sides.map(|(side, shown)| {
-            let mut own_ns = vec![0u64; tree.len()];
-            for (&at, own) in shown.iter().zip(&side.own) {
-                own_ns[at as usize] = own_ns[at as usize].saturating_add(own.cpu_ns);
-            }
-            sum_up(&mut own_ns, |_| true, |node| tree.parents[node]);
-            own_ns
-        });
+        }
+        for side in &mut sides_ns {
+            sum_up(side, |_| true, |node| tree.parents[node]);
+        }
+        let [before_ns, after_ns] = sides_ns;
         Self { tree, before_ns, after_ns }
     }
 
-    /// Returns the `nodes` nodes that are heaviest in both selections together, and the number of the others.
-    pub fn columns(&self, nodes: usize) -> (DifferenceColumns<'_>, usize) {
+    /// Returns the CPU time of both sides.
+    pub(in crate::query) fn totals_ns(&self) -> [u64; 2] {
+        [&self.before_ns, &self.after_ns].map(|side| side.first().copied().unwrap_or(0))
+    }
+
+    /// Returns the `nodes` nodes that are heaviest in both selections together, and what is left out.
+    pub fn columns(&self, nodes: usize) -> (DifferenceColumns<'_>, LeftOut) {
         let weights: Vec<u64> = self
             .before_ns
             .iter()
@@ -59,11 +65,11 @@ impl Difference {
             .map(|(&before, &after)| before.saturating_add(after))
             .collect();
         let kept = heaviest(&weights, nodes);
-        let (columns, left_out) = self.tree.columns(&kept);
         let pick =
             |column: &[u64]| kept.iter().zip(column).filter(|(kept, _)| **kept).map(|(_, &ns)| ns).collect();
         let (before_ns, after_ns) = (pick(&self.before_ns), pick(&self.after_ns));
-        let Columns { names, parents, frame_names, kinds, .. } = columns;
+        let left_out = self.tree.left_out_of(&kept);
+        let Columns { names, parents, frame_names, kinds, .. } = self.tree.columns(&kept);
         (DifferenceColumns { names, parents, frame_names, kinds, before_ns, after_ns }, left_out)
     }
 }
@@ -104,9 +110,9 @@ pub struct Methods {
 }
 
 impl Methods {
-    /// Returns the `limit` first methods of `tree`.
-    pub fn of(tree: &Tree) -> Methods {
-        Methods { total_ns: tree.total_ns(), methods: tree.methods(Order::SelfTime) }
+    /// Returns all methods of `flat`.
+    pub fn of(flat: &Flat) -> Methods {
+        Methods { total_ns: flat.total_ns(), methods: flat.methods(Order::SelfTime) }
     }
 }
 
@@ -159,15 +165,18 @@ mod tests {
     use super::*;
     use crate::source::cell::Cell;
 
-    /// Builds a tree from paths of names with kinds, each with the CPU time of its last node.
-    fn tree(paths: &[(&[(&str, FrameKind)], u64)]) -> Tree {
+    type Path<'p> = (&'p [(&'p str, FrameKind)], u64);
+
+    /// Builds a tree from paths of names with kinds, each with the CPU time of its last node on one of both sides.
+    fn tree(before: &[Path<'_>], after: &[Path<'_>]) -> Tree {
         let mut tree = Tree::empty();
-        for (path, cpu_ns) in paths {
+        let before = before.iter().map(|path| (path, true));
+        for ((path, cpu_ns), is_before) in before.chain(after.iter().map(|path| (path, false))) {
             let node = path.iter().fold(0, |at, &(name, kind)| {
                 let name = tree.name(name);
                 tree.child(at, name, kind as u8)
             });
-            tree.own[node as usize].add(Cell { cpu_ns: *cpu_ns, samples: 1 });
+            tree.add_own(node, Cell { cpu_ns: *cpu_ns, samples: 1 }, if is_before { *cpu_ns } else { 0 });
         }
         tree.sum_totals();
         tree
@@ -176,7 +185,7 @@ mod tests {
     /// Returns the nodes by path, with the CPU time of both sides.
     fn paths(difference: &Difference) -> Vec<(String, u64, u64)> {
         let (columns, left_out) = difference.columns(100);
-        assert_eq!(left_out, 0);
+        assert_eq!(left_out, LeftOut::default());
         let mut texts: Vec<String> = Vec::new();
         for (node, &back) in columns.parents.iter().enumerate() {
             let above = texts.get(node - back as usize).map_or("", String::as_str);
@@ -189,18 +198,18 @@ mod tests {
     #[test]
     fn java_threads_are_compared_from_their_first_java_frame_on() {
         use FrameKind::{C1, C2, Inlined, Interpreted, Marker, Native, Vm};
-        let before = tree(&[
+        let before: &[Path<'_>] = &[
             (&[("start", Native), ("old", Native), ("call", Vm), ("main", Interpreted), ("hot", C1)], 10),
             (&[("start", Native), ("old", Native)], 1),
             (&[("[GC]", Marker), ("start", Native), ("mark", Vm)], 3),
             (&[("[cut]", Marker), ("hot", C2)], 2),
-        ]);
-        let after = tree(&[
+        ];
+        let after: &[Path<'_>] = &[
             (&[("start", Native), ("new", Native), ("main", C2), ("hot", Inlined)], 20),
             (&[("start", Native), ("new", Native), ("main", C2), ("lookup", Vm), ("loaded", Interpreted)], 5),
             (&[("main", C2)], 4),
-        ]);
-        let difference = Difference::of(&before, &after);
+        ];
+        let difference = Difference::of(&tree(before, after));
         let expected = [
             ("/all", 16, 29),
             ("/all/start", 1, 0),

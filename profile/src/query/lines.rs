@@ -9,8 +9,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::error::QueryError;
+use super::flat::{Flat, MethodCost, Order};
 use super::selection::{Selection, Span};
-use super::tree::{MethodCost, Naming, Order, Tree};
+use super::tree::Naming;
 use crate::export::frames::FrameParts;
 use crate::source::{Source, with_dictionary};
 use crate::text::quantity::{duration, percent, share};
@@ -104,15 +105,15 @@ impl Lines {
     /// # Errors
     /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Lines, QueryError> {
-        let (tree, span) = Tree::named(source, selection, Naming::Line, now_ns)?;
+        let (flat, span) = Flat::named(source, selection, Naming::Line, now_ns)?;
         let mut by_method: FxHashMap<String, Vec<LineCost>> = FxHashMap::default();
-        for MethodCost { name, self_ns, self_samples, total_ns, .. } in tree.methods(Order::SelfTime) {
+        for MethodCost { name, self_ns, self_samples, total_ns, .. } in flat.methods(Order::SelfTime) {
             let (method, line) = split(&name);
             let cost = LineCost { line, self_ns, self_samples, total_ns };
             by_method.entry(method.to_owned()).or_default().push(cost);
         }
         by_method.values_mut().for_each(|lines| lines.sort_unstable_by_key(|line| line.line));
-        Ok(Lines { by_method, total_ns: tree.total_ns(), span })
+        Ok(Lines { by_method, total_ns: flat.total_ns(), span })
     }
 
     /// Returns the CPU time of the selection.

@@ -1,16 +1,17 @@
 //! Queries over a source of samples.
 //!
-//! A [`selection`] chooses samples; [`tree`], [`difference`], [`regression`], [`lines`], [`timeline`] and [`processes`]
-//! compute answers, [`view`] as text. [`embedded`] computes the data of a self-contained page. Command line, HTTP API and
-//! page use [`question`].
+//! A [`selection`] chooses samples; [`flat`], [`tree`], [`difference`], [`regression`], [`lines`], [`timeline`] and [`processes`] compute
+//! answers, [`view`] as text. [`embedded`] computes the data of a self-contained page. Command line, HTTP API and page use [`question`].
 
 pub mod difference;
 pub mod drains;
 pub mod embedded;
 pub mod error;
+pub mod flat;
 pub mod lines;
 pub mod matches;
 pub mod modes;
+mod node_sums;
 pub mod parameters;
 pub mod process;
 pub mod processes;

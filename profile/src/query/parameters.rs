@@ -1,9 +1,10 @@
 //! Parameters of questions.
 
 use super::error::QueryError;
+use super::flat::Order;
 use super::selection::Selection;
 use super::timeline::{By, MOST_ROWS};
-use super::tree::{Naming, Order};
+use super::tree::Naming;
 use crate::export::Options;
 use crate::export::collapsed::Unit;
 use crate::export::format::Format;

@@ -1,16 +1,18 @@
 //! Answers questions of HTTP requests and of the command line: a name, for some a second name, and parameters.
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::difference::{Difference, Methods, method_differences};
+use super::difference::{Difference, MethodDifference, Methods, method_differences};
 use super::error::QueryError;
+use super::flat::Flat;
 use super::lines::Lines;
 use super::modes::Modes;
 use super::parameters::Parameters;
 use super::processes::{accounts, processes};
+use super::selection::Span;
 use super::timeline::{threads, timeline};
-use super::tree::Tree;
+use super::tree::{LeftOut, Tree};
 use super::view::{differences, view};
 use crate::export::{self, table};
 use crate::query::process::ProcessProfile;
@@ -66,25 +68,26 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
         }
         ("callers", None) => {
             let method = parameters.method()?;
-            let (tree, span) = Tree::of(source, selection, now_ns)?;
-            tree_answer("callers", &tree.callers(method), &span, parameters.max_nodes())
+            let (tree, span) = Tree::callers(source, selection, method, now_ns)?;
+            tree_answer("callers", &tree, &span, parameters.max_nodes())
         }
         ("callees", None) => {
             let method = parameters.method()?;
-            let (tree, span) = Tree::of(source, selection, now_ns)?;
-            tree_answer("callees", &tree.callees(method), &span, parameters.max_nodes())
+            let (tree, span) = Tree::callees(source, selection, method, now_ns)?;
+            tree_answer("callees", &tree, &span, parameters.max_nodes())
         }
         ("methods", None) => {
-            let (tree, span) = Tree::of(source, selection, now_ns)?;
+            let (flat, span) = Flat::of(source, selection, now_ns)?;
             let (methods, left_out) =
-                tree.top_methods(parameters.order.unwrap_or_default(), parameters.limit());
-            let (total_ns, samples) = (tree.total_ns(), tree.samples());
+                flat.top_methods(parameters.order.unwrap_or_default(), parameters.limit());
+            let (total_ns, samples) = (flat.total_ns(), flat.samples());
             let modes = Modes::of(source, selection, now_ns)?;
             json(
                 "methods",
                 &json!({
                     "span": span, "total_ns": total_ns, "samples": samples, "modes": modes.names(),
                     "methods": methods, "rows_left_out": left_out,
+                    "warnings": flat.warning().as_slice(),
                 }),
             )
         }
@@ -156,30 +159,46 @@ fn diff(
     kind: Option<&str>,
     now_ns: u64,
 ) -> Result<Answer, QueryError> {
-    let (before, before_span) = Tree::of(source, &parameters.before, now_ns)?;
-    let (after, after_span) = Tree::of(source, &parameters.after, now_ns)?;
-    let spans = json!({
-        "before": before_span, "after": after_span,
-        "before_total_ns": before.total_ns(), "after_total_ns": after.total_ns(),
-    });
     match kind {
         None => {
-            let difference = Difference::of(&before, &after);
+            let (tree, spans) = Tree::of_both(source, &parameters.before, &parameters.after, now_ns)?;
+            let difference = Difference::of(&tree);
+            let spans = spans_json(spans, difference.totals_ns());
             let (columns, left_out) = difference.columns(parameters.max_nodes());
-            json("diff", &json!({ "spans": spans, "tree": columns, "nodes_left_out": left_out }))
+            let LeftOut { nodes, cpu_ns } = left_out;
+            json(
+                "diff",
+                &json!({ "spans": spans, "tree": columns, "nodes_left_out": nodes, "left_out_ns": cpu_ns }),
+            )
         }
         Some("methods") => {
-            let mut methods = method_differences(&Methods::of(&before), &Methods::of(&after));
+            let (mut methods, spans) = methods_of_both(source, parameters, now_ns)?;
             let left_out = methods.len().saturating_sub(parameters.limit());
             methods.truncate(parameters.limit());
             json("diff", &json!({ "spans": spans, "methods": methods, "rows_left_out": left_out }))
         }
-        Some("text") => text(
-            "diff",
-            differences(&method_differences(&Methods::of(&before), &Methods::of(&after)), parameters.limit()),
-        ),
+        Some("text") => {
+            let (methods, _) = methods_of_both(source, parameters, now_ns)?;
+            text("diff", differences(&methods, parameters.limit()))
+        }
         Some(_) => Err(QueryError::UnknownQuestion),
     }
+}
+
+/// Returns the methods of both sides, and their spans as JSON.
+fn methods_of_both(
+    source: &dyn Source,
+    parameters: &Parameters,
+    now_ns: u64,
+) -> Result<(Vec<MethodDifference>, Value), QueryError> {
+    let (before, before_span) = Flat::of(source, &parameters.before, now_ns)?;
+    let (after, after_span) = Flat::of(source, &parameters.after, now_ns)?;
+    let spans = spans_json([before_span, after_span], [before.total_ns(), after.total_ns()]);
+    Ok((method_differences(&Methods::of(&before), &Methods::of(&after)), spans))
+}
+
+fn spans_json([before, after]: [Span; 2], [before_ns, after_ns]: [u64; 2]) -> Value {
+    json!({ "before": before, "after": after, "before_total_ns": before_ns, "after_total_ns": after_ns })
 }
 
 fn tree_answer(
@@ -188,10 +207,11 @@ fn tree_answer(
     span: &impl Serialize,
     max_nodes: usize,
 ) -> Result<Answer, QueryError> {
-    let (columns, left_out) = tree.pruned(max_nodes);
-    let (total_ns, samples) = (tree.total_ns(), tree.samples());
-    let answer =
-        json!({ "span": span, "total_ns": total_ns, "samples": samples, "nodes_left_out": left_out });
+    let (columns, LeftOut { nodes, cpu_ns }) = tree.pruned(max_nodes);
+    let answer = json!({
+        "span": span, "total_ns": tree.total_ns(), "samples": tree.samples(),
+        "nodes_left_out": nodes, "left_out_ns": cpu_ns,
+    });
     // The columns are long, so they are serialized directly, without a tree of JSON values.
     let mut bytes = answer.to_string().into_bytes();
     bytes.pop();

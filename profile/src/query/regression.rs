@@ -240,7 +240,7 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query::tree::MethodCost;
+    use crate::query::flat::MethodCost;
 
     /// Uniform numbers from 0 to 1 (xorshift64*).
     struct Dice(u64);

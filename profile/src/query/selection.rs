@@ -56,15 +56,22 @@ pub struct Span {
     /// Times in the range whose samples cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+    /// True if samples with times that cannot be are left out, because no time was selected.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub leaves_out_wrong_clocks: bool,
 }
 
 impl Span {
-    /// Returns a warning for each gap, as sentences without capital and full stop.
+    /// Returns a warning for each gap, and one for samples with wrong times, as sentences without capital and full stop.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        self.gaps.iter().map(|gap| {
+        let wrong = self.leaves_out_wrong_clocks.then(|| {
+            "samples of processes with a wrong clock are left out; name a time (--from, --to) to see them"
+                .to_owned()
+        });
+        wrong.into_iter().chain(self.gaps.iter().map(|gap| {
             let (from_s, to_s) = (gap.from_ns / NS_PER_S, gap.to_ns / NS_PER_S);
             format!("samples of {} are missing, seconds {from_s} to {to_s}: the file is damaged", gap.path)
-        })
+        }))
     }
 
     /// Returns the span as a range.
@@ -141,8 +148,17 @@ impl Selection {
 
     /// Returns the range of time that is selected in `source` at `now_ns`.
     pub fn span(&self, source: &dyn Source, now_ns: u64) -> Span {
-        let ranges: Vec<Range<u64>> =
-            source.parts().iter().map(|part| part.range_ns()).filter(|range| range.end > 0).collect();
+        let parts = source.parts();
+        let ranges_in = |limits: &Range<u64>| -> Vec<Range<u64>> {
+            parts.iter().map(|part| part.range_within(limits)).filter(|range| range.end > 0).collect()
+        };
+        let mut limits = source.plausible_ns(now_ns);
+        let mut ranges = ranges_in(&limits);
+        if ranges.is_empty() {
+            // Such as a store of old recordings only.
+            limits = 0..u64::MAX;
+            ranges = ranges_in(&limits);
+        }
         let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
         let last_ns = ranges.iter().map(|range| range.end).max().unwrap_or(0);
         let now_ns = source.end_ns().unwrap_or(now_ns);
@@ -154,18 +170,24 @@ impl Selection {
         // Samples of an agent whose clock is years ahead must not extend the range by years.
         let end_ns = if self.from.is_some() { now_ns } else { last_ns };
         let to_ns = self.to.map_or(end_ns, at).max(from_ns);
+        let is_outside = |range: Range<u64>| {
+            self.from.is_none() && range.start < limits.start && range.end > 0
+                || self.from.is_none() && self.to.is_none() && range.end > limits.end
+        };
+        let leaves_out_wrong_clocks = parts.iter().any(|part| is_outside(part.range_ns()));
         // Without a beginning, the samples of a gap may be the earliest.
         let all_from_ns = if self.from.is_some() { from_ns } else { 0 };
         let mut gaps = source.gaps();
         gaps.retain(|gap| gap.from_ns < to_ns && all_from_ns < gap.to_ns);
         if to_ns - from_ns < WHOLE_MINUTES_NS {
-            return Span { from_ns, to_ns, gaps };
+            return Span { from_ns, to_ns, gaps, leaves_out_wrong_clocks };
         }
         let minute_ns = 60 * NS_PER_S;
         Span {
             from_ns: from_ns / minute_ns * minute_ns,
             to_ns: to_ns.div_ceil(minute_ns).saturating_mul(minute_ns),
             gaps,
+            leaves_out_wrong_clocks,
         }
     }
 

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use super::difference::MethodDifference;
 use super::error::QueryError;
+use super::flat::{Flat, Order};
 use super::modes::Modes;
 use super::processes::accounts;
 use super::selection::Selection;
 use super::timeline::threads;
-use super::tree::{Order, Tree};
 use crate::source::Source;
 use crate::text::quantity::{count, duration, percent, share, total};
 
@@ -75,13 +75,14 @@ fn hot_methods(
     limit: usize,
     now_ns: u64,
 ) -> Result<(), QueryError> {
-    let (tree, _) = Tree::of(source, selection, now_ns)?;
+    let (flat, _) = Flat::of(source, selection, now_ns)?;
+    text.extend(flat.warning().map(|warning| format!("warning: {warning}\n")));
     let time = Modes::of(source, selection, now_ns)?.time();
-    let _ = writeln!(text, "{} samples, {} {time}", count(tree.samples()), duration(tree.total_ns()));
+    let _ = writeln!(text, "{} samples, {} {time}", count(flat.samples()), duration(flat.total_ns()));
     let _ = writeln!(text, "{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time");
-    for method in tree.top_methods(order, limit).0 {
-        let own = percent(share(method.self_ns, tree.total_ns()));
-        let total = percent(share(method.total_ns, tree.total_ns()));
+    for method in flat.top_methods(order, limit).0 {
+        let own = percent(share(method.self_ns, flat.total_ns()));
+        let total = percent(share(method.total_ns, flat.total_ns()));
         let (own_time, total_time) = (duration(method.self_ns), duration(method.total_ns));
         let _ = writeln!(text, "{own:>8} {total:>8} {own_time:>11} {total_time:>11}  {}", method.name);
     }

@@ -39,6 +39,14 @@ pub struct Evidence<'s> {
     pub unknown_samples: u64,
 }
 
+/// Returns the warning about a recording that could not be read whole.
+pub fn incomplete(cut: FramingError) -> String {
+    match cut {
+        FramingError::Truncated(_) => format!("the recording is cut off: {cut}"),
+        _ => format!("the recording is damaged, and samples are missing: {cut}"),
+    }
+}
+
 impl Evidence<'_> {
     /// Returns the warnings as sentences without capital and full stop.
     pub fn warnings(&self) -> Vec<String> {
@@ -51,9 +59,7 @@ impl Evidence<'_> {
         if let Some(why) = self.session.goodbye.as_deref().and_then(early_end) {
             warnings.push(format!("the profile ended before the program: {why}"));
         }
-        if let Some(cut) = &self.cut {
-            warnings.push(format!("the recording is cut off: {cut}"));
-        }
+        warnings.extend(self.cut.map(incomplete));
         if missing_messages > 0 {
             warnings.push(format!("{missing_messages} messages are missing"));
         }

@@ -69,6 +69,10 @@ impl Source for Asked<'_> {
         self.source.end_ns()
     }
 
+    fn plausible_ns(&self, now_ns: u64) -> Range<u64> {
+        self.source.plausible_ns(now_ns)
+    }
+
     fn cut(&self) -> Option<FramingError> {
         self.source.cut()
     }

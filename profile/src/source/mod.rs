@@ -127,6 +127,13 @@ pub trait Part {
     /// Visits the single samples that are kept.
     fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError>;
 
+    /// Returns the time from the first sample in `limits` to the last one there, as [`range_ns`](Self::range_ns).
+    fn range_within(&self, limits: &Range<u64>) -> Range<u64> {
+        let own = self.range_ns();
+        let range = own.start.max(limits.start)..own.end.min(limits.end);
+        if range.is_empty() { 0..0 } else { range }
+    }
+
     /// Returns whether samples may exist in this range of nanoseconds since the epoch.
     fn overlaps(&self, range_ns: &Range<u64>) -> bool {
         let own = self.range_ns();
@@ -141,6 +148,11 @@ pub trait Source {
 
     /// Returns the time after the last sample, to which relative times refer, if the source gets no further samples.
     fn end_ns(&self) -> Option<u64>;
+
+    /// Returns the times that samples can be from, if clocks are right; others are shown on demand only.
+    fn plausible_ns(&self, _now_ns: u64) -> Range<u64> {
+        0..u64::MAX
+    }
 
     /// Returns why reading stopped before the last byte; `None` if every byte was read.
     fn cut(&self) -> Option<FramingError>;

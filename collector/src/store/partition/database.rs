@@ -12,7 +12,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,6 +23,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
+use super::super::PRIVATE;
 use super::super::error::StoreError;
 
 /// Page size, as long as most blocks: shorter pages make files a fifth longer and reading slower
@@ -112,6 +113,9 @@ impl Database {
             keeps_log: AtomicBool::new(keeps_log),
             has_log: AtomicBool::new(false),
         };
+        // SQLite makes files that everybody may read, and gives a log the mode of its database.
+        // If this fails because the place is bad, connecting says so.
+        let _ = File::options().write(true).create_new(true).mode(PRIVATE).open(path);
         let connection = database.connect(OpenFlags::SQLITE_OPEN_CREATE)?;
         let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         if tables == 0 {
@@ -280,8 +284,10 @@ impl Database {
         self.idle.lock().clear();
         debug_assert!(writer.is_none() && !self.has_log.load(Ordering::Relaxed), "closed before");
         let copy = || -> Result<(), StoreError> {
-            // SQLite requires that the target does not exist.
+            // SQLite requires that the target does not exist or is empty.
             let _ = fs::remove_file(&shorter);
+            let mode = fs::metadata(&self.path)?.permissions().mode() & 0o777;
+            File::options().write(true).create_new(true).mode(mode).open(&shorter)?;
             let connection = self.connect_again()?;
             let name = ToSqlOutput::Borrowed(ValueRef::Text(shorter.as_os_str().as_encoded_bytes()));
             connection.execute("VACUUM INTO ?", [name])?;

@@ -4,8 +4,8 @@
 use profile::dictionary::Dictionary;
 use profile::source::Extent;
 use prost::Message as _;
-use proto::framing::decode_frame;
-use proto::v1::{AgentMessage, Dictionary as Definitions};
+use proto::framing::{Checksums, decode_message};
+use proto::v1::Dictionary as Definitions;
 use rusqlite::Connection;
 
 use super::super::column;
@@ -16,6 +16,7 @@ use super::super::rollup::Level;
 use super::super::session::{SessionRow, StoredSession};
 use super::coverage::{Coverage, Written};
 use super::database::Reading;
+use super::keys;
 use super::tables::{
     DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, STACKS, THREADS, create_all, number, put_number,
     session_of,
@@ -27,13 +28,22 @@ const END: &str = "end_s";
 const ROLLED: [&str; Level::COUNT] = ["rolled_minute_s", "rolled_hour_s", "rolled_day_s"];
 const REMOVED: &str = "removed";
 const VERSION: &str = "schema";
+const CHECKSUM: &str = "checksum";
+
+/// The first version whose partitions have checksums of keys and of numbers.
+const WITH_CHECKSUMS: u64 = 2;
 
 /// Returns the statements that create the tables of a new partition.
 pub(super) fn create(now_s: u64) -> String {
-    format!("{} INSERT INTO meta VALUES('{VERSION}', {SCHEMA}), ('{CREATED}', {now_s});", create_all())
+    let coverage = Coverage { created_s: now_s, ..Coverage::default() };
+    let numbers = numbers_of(&coverage).into_iter().chain([(VERSION, SCHEMA)]);
+    let numbers: Vec<String> =
+        numbers.map(|(name, value)| format!("('{name}', {})", value.cast_signed())).collect();
+    format!("{} INSERT INTO meta VALUES{}; {}", create_all(), numbers.join(", "), keys::create())
 }
 
-pub(super) fn write_coverage(connection: &Connection, coverage: &Coverage) -> Result<(), StoreError> {
+/// Returns the numbers of `meta` of a coverage, and their checksum.
+fn numbers_of(coverage: &Coverage) -> Vec<(&'static str, u64)> {
     let rolled = ROLLED.into_iter().zip(coverage.rolled_s);
     let rest = [
         (CREATED, coverage.created_s),
@@ -41,7 +51,16 @@ pub(super) fn write_coverage(connection: &Connection, coverage: &Coverage) -> Re
         (END, coverage.end_s),
         (REMOVED, coverage.removed),
     ];
-    for (name, value) in rolled.chain(rest) {
+    rolled.chain(rest).chain([(CHECKSUM, checksum(coverage))]).collect()
+}
+
+fn checksum(coverage: &Coverage) -> u64 {
+    let Coverage { created_s, first_s, end_s, rolled_s: [minute, hour, day], removed } = *coverage;
+    keys::hash(&[created_s, first_s, end_s, minute, hour, day, removed].map(u64::cast_signed))
+}
+
+pub(super) fn write_coverage(connection: &Connection, coverage: &Coverage) -> Result<(), StoreError> {
+    for (name, value) in numbers_of(coverage) {
         put_number(connection, name, value)?;
     }
     Ok(())
@@ -55,24 +74,35 @@ impl Reading<'_> {
 }
 
 pub(super) fn read_coverage(connection: &Connection) -> Result<Coverage, StoreError> {
+    let expected = number(connection, CHECKSUM)?;
     let number = |name| Ok::<u64, StoreError>(number(connection, name)?.unwrap_or(0));
     let mut rolled_s = [0; Level::COUNT];
     for (value, name) in rolled_s.iter_mut().zip(ROLLED) {
         *value = number(name)?;
     }
-    Ok(Coverage {
+    let coverage = Coverage {
         created_s: number(CREATED)?,
         first_s: number(FIRST)?,
         end_s: number(END)?,
         rolled_s,
         removed: number(REMOVED)?,
-    })
+    };
+    match expected {
+        Some(expected) if expected == checksum(&coverage) => Ok(coverage),
+        None if number(VERSION)? < WITH_CHECKSUMS => Ok(coverage),
+        _ => Err(StoreError::Damaged),
+    }
 }
 
-/// Checks that the database is a partition of this version.
+/// Returns whether the partition has checksums of keys.
+pub(super) fn has_checksums(connection: &Connection) -> Result<bool, StoreError> {
+    Ok(number(connection, VERSION)? >= Some(WITH_CHECKSUMS))
+}
+
+/// Checks that the database is a partition of a version that can be read.
 pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
     match number(connection, VERSION)? {
-        Some(SCHEMA) => Ok(()),
+        Some(1..=SCHEMA) => Ok(()),
         Some(version) => Err(StoreError::Version(version)),
         None => Err(StoreError::Damaged),
     }
@@ -98,7 +128,7 @@ pub(super) fn load(
     })?;
     let rows = memory.dictionary.tables().lens();
     SESSIONS.each(connection, |key, row| {
-        let row = SessionRow::decode(row).map_err(|_| StoreError::Damaged)?;
+        let row = SessionRow::from_bytes(row)?;
         memory.sessions.insert(session_of(key[0]), StoredSession::from_row(row));
         Ok(())
     })?;
@@ -144,7 +174,7 @@ pub(super) fn load_sessions(
 ) -> Result<(), StoreError> {
     for key in SESSIONS.keys(connection)?.into_iter().filter(|&key| is_selected(session_of(key))) {
         let row = SESSIONS.get(connection, &[key])?.ok_or(StoreError::Damaged)?;
-        let row = SessionRow::decode(&*row).map_err(|_| StoreError::Damaged)?;
+        let row = SessionRow::from_bytes(&row)?;
         let mut session = StoredSession::from_row(row);
         if extent == Extent::Threads {
             THREADS.each_of(connection, key, |block| restore_threads(&mut session, block))?;
@@ -168,7 +198,7 @@ fn replay(memory: &mut PartitionMemory, mut bytes: &[u8]) -> Result<(), StoreErr
         let prefix = rest.first_chunk::<5>().ok_or(StoreError::Damaged)?;
         let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize + prefix.len();
         let framed = rest.get(..len).ok_or(StoreError::Damaged)?;
-        let message: AgentMessage = decode_frame(framed).map_err(|_| StoreError::Damaged)?;
+        let message = decode_message(framed, Checksums::Optional).map_err(|_| StoreError::Damaged)?;
         memory.apply(u64::from_le_bytes(*session), message);
         bytes = &rest[len..];
     }

@@ -8,6 +8,7 @@
 mod blocks;
 mod coverage;
 mod database;
+mod keys;
 mod load;
 mod tables;
 
@@ -15,9 +16,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
-use prost::Message as _;
 
 use super::column;
 use super::dictionary;
@@ -29,6 +27,7 @@ use blocks::{put_sums, raw_block, threads_block};
 use coverage::Written;
 use database::Database;
 use load::{check, create, has_journal, load, load_dictionary, load_sessions, read_coverage, write_coverage};
+use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use profile::dictionary::Dictionary;
 use profile::source::Extent;
 use tables::{DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, THREADS, session_key};
@@ -48,6 +47,8 @@ pub(super) struct Partition {
     pub(super) coverage: RwLock<Coverage>,
     /// True once a query has found damage; later queries leave the partition out.
     pub(super) is_damaged: AtomicBool,
+    /// True once its keys were found complete.
+    is_verified: AtomicBool,
     written: Mutex<Written>,
 }
 
@@ -105,6 +106,7 @@ impl Partition {
             memory: RwLock::new(memory),
             coverage: RwLock::new(coverage),
             is_damaged: AtomicBool::new(false),
+            is_verified: AtomicBool::new(false),
             written: Mutex::new(written),
         }
     }
@@ -188,7 +190,7 @@ impl Partition {
             }
             for (&id, session) in sessions.iter().filter(|(_, session)| session.is_changed) {
                 let id = session_key(id);
-                SESSIONS.put(connection, &[id], &session.to_row().encode_to_vec())?;
+                SESSIONS.put(connection, &[id], &session.to_row().into_bytes())?;
                 if !session.unstored_threads.is_empty() {
                     THREADS.put(connection, &[id, number], &threads_block(&session.unstored_threads)?)?;
                 }
@@ -348,6 +350,16 @@ impl Partition {
         }
         memory.dictionary.close();
         memory.update_session_bytes();
+    }
+
+    /// Checks at the first query that no row is missing and none has another key than it was written with.
+    pub(super) fn verify(&self) -> Result<(), StoreError> {
+        // Relaxed: two threads may both do it, with the same result.
+        if !self.is_verified.load(Ordering::Relaxed) {
+            keys::verify(self.database.begin_read()?.connection()?)?;
+            self.is_verified.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Reads the dictionary of a closed partition from its file.

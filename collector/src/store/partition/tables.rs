@@ -8,16 +8,17 @@
 use std::ops::Range;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension as _, Statement};
+use rusqlite::{Connection, OptionalExtension as _, Row, Statement};
 
 use super::super::error::StoreError;
 use super::super::rollup::Level;
 use super::database::Reading;
+use super::keys;
 
 /// A table of blocks by key.
 #[derive(Debug)]
 pub(in super::super) struct Table {
-    name: &'static str,
+    pub(super) name: &'static str,
     key: &'static [&'static str],
 }
 
@@ -33,7 +34,7 @@ pub(in super::super) const TIMES: Table = Table { name: "times", key: SUM };
 
 const SUM: &[&str] = &["level", "start_s", "session", "fold"];
 
-const ALL: [&Table; 9] =
+pub(super) const ALL: [&Table; 9] =
     [&SESSIONS, &JOURNAL, &DICTIONARY, &THREADS, &SESSION_ROWS, &RAW, &STACKS, &THREAD_STACKS, &TIMES];
 
 impl Reading<'_> {
@@ -53,6 +54,18 @@ impl Reading<'_> {
             is_selected,
             |[start_s, session, _], block| visit(start_s, session, block),
         )
+    }
+
+    /// Returns the starts of the first and of the last bucket of `level` in `range`.
+    pub(in super::super) fn ends(
+        &self,
+        level: Level,
+        range: Range<u64>,
+    ) -> Result<Option<(u64, u64)>, StoreError> {
+        let connection = self.connection()?;
+        let first = THREAD_STACKS.first_start(connection, level as u8, range.clone())?;
+        let last = THREAD_STACKS.last_start(connection, level as u8, range)?;
+        Ok(first.zip(last))
     }
 
     /// Visits minutes of single samples that start in `range`, by start and session.
@@ -98,8 +111,21 @@ pub(super) fn create_all() -> String {
 }
 
 impl Table {
+    /// Returns whether the first part of a key is a level.
+    pub(super) fn has_levels(&self) -> bool {
+        self.key.first() == Some(&SUM[0])
+    }
+
+    /// Returns the name of the sum that has the hash of `key`.
+    fn sum_of(&self, key: &[i64]) -> String {
+        keys::name(self.name, self.has_levels().then_some(key[0]))
+    }
+
     /// Writes a row, and replaces the one with the same key.
     pub(super) fn put(&self, connection: &Connection, key: &[i64], block: &[u8]) -> Result<(), StoreError> {
+        if !self.has(connection, key)? {
+            keys::add(connection, &self.sum_of(key), key)?;
+        }
         let marks = ["?"; 5][..=key.len()].join(", ");
         let mut statement =
             connection.prepare_cached(&format!("INSERT OR REPLACE INTO {} VALUES({marks})", self.name))?;
@@ -109,21 +135,74 @@ impl Table {
         Ok(())
     }
 
+    fn has(&self, connection: &Connection, key: &[i64]) -> Result<bool, StoreError> {
+        let columns = self.key.join(" = ? AND ");
+        let mut statement =
+            connection.prepare_cached(&format!("SELECT 1 FROM {} WHERE {columns} = ?", self.name))?;
+        bind(&mut statement, key)?;
+        let mut rows = statement.raw_query();
+        Ok(rows.next()?.is_some())
+    }
+
     /// Visits all rows by key.
     pub(super) fn each(
         &self,
         connection: &Connection,
-        mut visit: impl FnMut(&[i64], &[u8]) -> Result<(), StoreError>,
+        visit: impl FnMut(&[i64], &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.rows(connection, "", &[], |_| true, visit)
+    }
+
+    /// Visits all keys, ascending.
+    pub(super) fn each_key(
+        &self,
+        connection: &Connection,
+        mut visit: impl FnMut(&[i64]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let columns = self.key.join(", ");
-        let text = format!("SELECT {columns}, block FROM {} ORDER BY {columns}", self.name);
+        let text = format!("SELECT {columns} FROM {} ORDER BY {columns}", self.name);
         let mut statement = connection.prepare_cached(&text)?;
         let mut rows = statement.query([])?;
-        let mut key = Vec::new();
+        let mut key = vec![0; self.key.len()];
         while let Some(row) = rows.next()? {
-            key.clear();
-            for column in 0..self.key.len() {
-                key.push(row.get(column)?);
+            read_key(row, &mut key)?;
+            visit(&key)?;
+        }
+        Ok(())
+    }
+
+    /// Visits rows by key: those for which `condition` holds with `bounds`, and whose keys `is_selected` accepts. Blocks of
+    /// others are not read.
+    fn rows(
+        &self,
+        connection: &Connection,
+        condition: &str,
+        bounds: &[i64],
+        is_selected: impl Fn(&[i64]) -> bool,
+        mut visit: impl FnMut(&[i64], &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let Self { name, .. } = self;
+        let columns = self.key.join(", ");
+        let filter = if condition.is_empty() { String::new() } else { format!("WHERE {condition} ") };
+        // The index has all these columns.
+        let text = format!("SELECT {columns}, rowid FROM {name} {filter}ORDER BY {columns}");
+        let mut keys = connection.prepare_cached(&text)?;
+        bind(&mut keys, bounds)?;
+        let mut blocks =
+            connection.prepare_cached(&format!("SELECT {columns}, block FROM {name} WHERE rowid = ?"))?;
+        let mut rows = keys.raw_query();
+        let (mut key, mut found_key) = (vec![0; self.key.len()], vec![0; self.key.len()]);
+        while let Some(row) = rows.next()? {
+            read_key(row, &mut key)?;
+            if !is_selected(&key) {
+                continue;
+            }
+            let mut found = blocks.query([row.get::<_, i64>(self.key.len())?])?;
+            let row = found.next()?.ok_or(StoreError::Damaged)?;
+            read_key(row, &mut found_key)?;
+            // An index that was overwritten leads to other rows.
+            if found_key != key {
+                return Err(StoreError::Damaged);
             }
             visit(&key, bytes(row.get_ref(self.key.len())?)?)?;
         }
@@ -146,24 +225,24 @@ impl Table {
         first: i64,
         mut visit: impl FnMut(&[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let columns = self.key.join(", ");
-        let text = format!("SELECT block FROM {} WHERE {} = ? ORDER BY {columns}", self.name, self.key[0]);
-        let mut statement = connection.prepare_cached(&text)?;
-        let mut rows = statement.query([first])?;
-        while let Some(row) = rows.next()? {
-            visit(bytes(row.get_ref(0)?)?)?;
-        }
-        Ok(())
+        self.rows(connection, &format!("{} = ?", self.key[0]), &[first], |_| true, |_, block| visit(block))
     }
 
     /// Returns the row with `key`.
     pub(super) fn get(&self, connection: &Connection, key: &[i64]) -> Result<Option<Vec<u8>>, StoreError> {
-        let columns = self.key.join(" = ? AND ");
-        let mut statement =
-            connection.prepare_cached(&format!("SELECT block FROM {} WHERE {columns} = ?", self.name))?;
-        bind(&mut statement, key)?;
-        let mut rows = statement.raw_query();
-        rows.next()?.map(|row| Ok(bytes(row.get_ref(0)?)?.to_vec())).transpose()
+        let mut found = None;
+        let condition = format!("{} = ?", self.key.join(" = ? AND "));
+        self.rows(
+            connection,
+            &condition,
+            key,
+            |_| true,
+            |_, block| {
+                found = Some(block.to_vec());
+                Ok(())
+            },
+        )?;
+        Ok(found)
     }
 
     /// Returns the highest fold, `None` without rows.
@@ -180,14 +259,34 @@ impl Table {
         level: u8,
         range: Range<u64>,
     ) -> Result<Option<u64>, StoreError> {
+        self.start(connection, level, range, "")
+    }
+
+    /// Returns the start of the last row of `level` in `range`.
+    fn last_start(
+        &self,
+        connection: &Connection,
+        level: u8,
+        range: Range<u64>,
+    ) -> Result<Option<u64>, StoreError> {
+        self.start(connection, level, range, "DESC ")
+    }
+
+    fn start(
+        &self,
+        connection: &Connection,
+        level: u8,
+        range: Range<u64>,
+        order: &str,
+    ) -> Result<Option<u64>, StoreError> {
         let text = format!(
-            "SELECT start_s FROM {} WHERE level = ? AND start_s >= ? AND start_s < ? ORDER BY start_s LIMIT 1",
+            "SELECT start_s FROM {} WHERE level = ? AND start_s >= ? AND start_s < ? ORDER BY start_s {order}LIMIT 1",
             self.name
         );
         let mut statement = connection.prepare_cached(&text)?;
         let bounds = (level, bound(range.start), bound(range.end));
-        let first: Option<i64> = statement.query_row(bounds, |row| row.get(0)).optional()?;
-        Ok(first.map(i64::cast_unsigned))
+        let start: Option<i64> = statement.query_row(bounds, |row| row.get(0)).optional()?;
+        Ok(start.map(i64::cast_unsigned))
     }
 
     /// Visits the rows that start in `range`, of `level` in a table of sums, and of the sessions that `is_selected` selects, by
@@ -201,43 +300,37 @@ impl Table {
         mut visit: impl FnMut([u64; 3], &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let of_level = if level.is_some() { "level = ? AND " } else { "" };
-        // The index has all these columns.
-        let text = format!(
-            "SELECT start_s, session, fold, rowid FROM {} WHERE {of_level}start_s >= ? AND start_s < ? \
-             ORDER BY start_s, session, fold",
-            self.name
-        );
-        let mut keys = connection.prepare_cached(&text)?;
+        let condition = format!("{of_level}start_s >= ? AND start_s < ?");
         let bounds: Vec<i64> =
             level.map(i64::from).into_iter().chain([bound(range.start), bound(range.end)]).collect();
-        bind(&mut keys, &bounds)?;
-        let mut blocks =
-            connection.prepare_cached(&format!("SELECT block FROM {} WHERE rowid = ?", self.name))?;
-        let mut rows = keys.raw_query();
-        while let Some(row) = rows.next()? {
-            let (start_s, session, fold): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            let session = session_of(session);
-            if !is_selected(session) {
-                continue;
+        let parts = |key: &[i64]| match *key {
+            [.., start_s, session, fold] => {
+                Ok([start_s.cast_unsigned(), session_of(session), fold.cast_unsigned()])
             }
-            let mut found = blocks.query([row.get::<_, i64>(3)?])?;
-            let block = found.next()?.ok_or(StoreError::Damaged)?;
-            visit([start_s.cast_unsigned(), session, fold.cast_unsigned()], bytes(block.get_ref(0)?)?)?;
-        }
-        Ok(())
+            _ => Err(StoreError::Damaged),
+        };
+        let is_selected = |key: &[i64]| parts(key).is_ok_and(|[_, session, _]| is_selected(session));
+        self.rows(connection, &condition, &bounds, is_selected, |key, block| visit(parts(key)?, block))
     }
 
     /// Removes all rows.
     pub(super) fn clear(&self, connection: &Connection) -> Result<(), StoreError> {
         connection.prepare_cached(&format!("DELETE FROM {}", self.name))?.execute([])?;
-        Ok(())
+        keys::clear(connection, &keys::name(self.name, None))
     }
 
     /// Removes the rows of a level.
     pub(super) fn clear_level(&self, connection: &Connection, level: u8) -> Result<(), StoreError> {
         connection.prepare_cached(&format!("DELETE FROM {} WHERE level = ?", self.name))?.execute([level])?;
-        Ok(())
+        keys::clear(connection, &keys::name(self.name, Some(level.into())))
     }
+}
+
+fn read_key(row: &Row<'_>, key: &mut [i64]) -> Result<(), StoreError> {
+    for (column, number) in key.iter_mut().enumerate() {
+        *number = row.get(column)?;
+    }
+    Ok(())
 }
 
 fn bind(statement: &mut Statement<'_>, numbers: &[i64]) -> Result<(), StoreError> {

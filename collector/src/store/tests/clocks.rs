@@ -58,3 +58,54 @@ fn samples_follow_a_clock_that_moves() {
     assert_eq!(times_s, [0, 3600 + 20, 7200 + 10]);
     store.views()[0].names(|_, sessions| assert_eq!((sessions[&1].last_ns - DAY_NS) / NS, 7200 + 15));
 }
+
+/// What an answer without a time shows: its samples, and the warning of its span.
+fn shown(store: &Store, now_ns: u64, pairs: &[(&str, &str)]) -> (u64, u64, bool) {
+    let pairs: Vec<(String, String)> =
+        pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+    let answer = profile::query::question::answer(store, "methods", &pairs, now_ns).expect("an answer");
+    let answer: serde_json::Value = serde_json::from_slice(&answer.bytes).expect("JSON");
+    let span = &answer["span"];
+    let length_ns = span["to_ns"].as_u64().expect("a time") - span["from_ns"].as_u64().expect("a time");
+    (answer["samples"].as_u64().expect("a number"), length_ns / NS, span["leaves_out_wrong_clocks"] == true)
+}
+
+/// One machine's clock begins in 1970, another's is a century ahead: the default time of everybody's answers is that of the
+/// others, and the answer says that samples are left out.
+#[test]
+fn wrong_clocks_do_not_stretch_the_default_time() {
+    const YEAR_NS: u64 = 365 * 86_400 * NS;
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let now_ns = now_s() * NS;
+    let began_ns = now_ns - 3_600 * NS;
+    append_a_minute_each(&store, &[(1, began_ns), (2, 0), (3, began_ns + 100 * YEAR_NS), (4, began_ns)]);
+    for is_folded in [false, true] {
+        if is_folded {
+            store.flush().expect("fold");
+        }
+        let (samples, length_s, is_said) = shown(&store, now_ns, &[]);
+        assert!(
+            samples == 120 && length_s <= 120 && is_said,
+            "{samples} in {length_s} s, {is_said}, {is_folded}"
+        );
+        let (samples, _, is_said) = shown(&store, now_ns, &[("from", "0"), ("to", "9000000000")]);
+        assert_eq!((samples, is_said), (240, false), "a time that is named has all");
+    }
+    store.close().expect("fold");
+    // A store that is only read ends where its files do.
+    let store = Store::open_for_reading(directory.path()).expect("a store");
+    let (samples, length_s, is_said) = shown(&store, now_ns, &[]);
+    assert!(samples == 120 && length_s <= 120 && is_said, "{samples} in {length_s} s, {is_said}");
+    let (samples, ..) = shown(&store, now_ns, &[("from", "-2h")]);
+    assert_eq!(samples, 120, "relative to the last sample of a right clock");
+}
+
+/// Old recordings that were sent to a collector are shown, if there is nothing else.
+#[test]
+fn a_store_of_old_samples_only_shows_them() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    append_a_minute_each(&store, &[(1, 1_500_000_000 * NS)]);
+    assert_eq!(shown(&store, now_s() * NS, &[]), (60, 60, false));
+}

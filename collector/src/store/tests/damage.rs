@@ -63,3 +63,57 @@ fn damage_that_a_query_meets_is_left_out_of_its_answer() {
     damage(&path);
     check_gap(&store, &path);
 }
+
+/// Whatever bytes of a closed partition are overwritten: its samples are whole, or the answer says that they are missing.
+#[test]
+fn overwritten_bytes_never_leave_out_samples_without_a_word() {
+    let original = tempfile::tempdir().expect("temporary directory");
+    let store = store_of_four(original.path());
+    store.maintain().expect("upkeep");
+    store.close().expect("fold");
+    let path = partition_paths(original.path()).expect("a store").remove(1);
+    let intact = fs::read(&path).expect("a partition");
+    let whole = 4 * (30 + 20);
+    // Most of a small partition are free parts of pages.
+    let used: Vec<usize> = (0..intact.len()).filter(|&at| intact[at] != 0).collect();
+    let mut state = 7_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let (mut said, mut harmless) = (0, 0);
+    for round in 0..400 {
+        let mut bytes = intact.clone();
+        let (at, len) = (used[random(used.len())].min(bytes.len() - 64), [1, 2, 8, 64][round % 4]);
+        for byte in &mut bytes[at..at + len] {
+            *byte = if round % 3 == 0 { 0 } else { *byte ^ (1 + random(255) as u8) };
+        }
+        fs::write(&path, &bytes).expect("a file");
+        let Ok(store) = Store::open_for_reading(original.path()) else {
+            said += 1;
+            continue;
+        };
+        let pairs: Vec<(String, String)> = Vec::new();
+        let answer = profile::query::question::answer(&store, "methods", &pairs, DAY_NS + 86_400 * NS);
+        let Ok(answer) = answer else {
+            said += 1;
+            continue;
+        };
+        let answer: Value = serde_json::from_slice(&answer.bytes).expect("JSON");
+        match answer["span"]["gaps"].is_null() {
+            true => {
+                harmless += 1;
+                assert_eq!(answer["samples"], whole, "{len} bytes overwritten at {at}: {answer}");
+                let names: Vec<&str> = answer["methods"]
+                    .as_array()
+                    .expect("rows")
+                    .iter()
+                    .filter_map(|row| row["name"].as_str())
+                    .collect();
+                assert!(names.contains(&"own 1"), "{len} bytes overwritten at {at}: {answer}");
+            }
+            false => said += 1,
+        }
+    }
+    assert!(said > 20 && harmless > 20, "{said} said, {harmless} harmless");
+}

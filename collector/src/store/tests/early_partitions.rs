@@ -280,7 +280,10 @@ fn a_connection_with_dropped_symbols_is_rejected_and_the_next_one_resends_them()
     let messages =
         [next, define(&mut agent, of_stack(40_000, &["again"])), samples(&mut agent, 40_001, 0, 1)];
     assert_eq!(send(&second, &messages), acknowledged(5));
-    assert_eq!(sums(&store, 0..60)["again"], INTERVAL_NS);
+    // The collector has corrected the clock, which was a century ahead.
+    let answer = unloaded::query(&store, "methods", &[("frame", "again"), ("from", "0")]);
+    let answer: serde_json::Value = serde_json::from_slice(&answer).expect("JSON");
+    assert_eq!(answer["total_ns"], INTERVAL_NS, "{answer}");
     drop((first, second));
     server.stop();
 }

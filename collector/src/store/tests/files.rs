@@ -217,3 +217,35 @@ fn sessions_are_in_the_order_of_unsigned_ids() {
     assert_eq!(found, [1 << 63; 60]);
     views[0].names(|_, sessions| assert_eq!(sessions.keys().copied().collect::<Vec<_>>(), ids));
 }
+
+/// Profiles have names of private programs.
+#[test]
+fn nobody_else_may_read_what_a_store_writes() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let parent = tempfile::tempdir().expect("temporary directory");
+    let directory = parent.path().join("new");
+    let check = |when: &str| {
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&directory), 0o700, "{when}");
+        let files: Vec<PathBuf> = fs::read_dir(&directory)
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        assert!(files.len() >= 2, "{files:?}");
+        for file in files {
+            assert_eq!(mode(&file), 0o600, "{when}: {}", file.display());
+        }
+    };
+    let store = unloaded::store_of_four(&directory);
+    check("with logs");
+    store.maintain().expect("upkeep");
+    check("after upkeep");
+    store.shared.partitions.read()[0].remove_levels(1).expect("closed");
+    check("after a level was removed, which writes the file again");
+    store.close().expect("fold");
+    // As an early version left them.
+    let old = partition_paths(&directory).expect("a store").remove(0);
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o644)).expect("own file");
+    Store::open(&directory, Retention::default()).expect("a store").close().expect("fold");
+    assert_eq!(fs::metadata(&old).expect("there").permissions().mode() & 0o777, 0o640);
+}

@@ -13,11 +13,20 @@ use rustc_hash::FxHasher;
 
 use super::{Bounds, LEFT_OUT, Tree, heaviest};
 use crate::dictionary::Dictionary;
-use crate::query::selection::Selection;
+use crate::query::node_sums::NodeSums;
 use crate::source::cell::Cell;
 
 /// Maximum length of a name in bytes; longer ones are shortened. Java classes and methods have a few hundred at most.
 const LONG_NAME: usize = 2048;
+
+/// The side of a comparison that a sample belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::query) enum Side {
+    /// The first of two sides.
+    Before,
+    /// The second of two sides, or the only one.
+    After,
+}
 
 impl Tree {
     pub(in crate::query) fn empty() -> Tree {
@@ -58,8 +67,14 @@ impl Tree {
         next
     }
 
-    /// Returns the node for what is left out below `parent`.
+    /// Returns whether a node stands for others that were left out.
+    pub(super) fn is_left_out(&self, node: usize) -> bool {
+        self.text(self.name_of[node]) == LEFT_OUT
+    }
+
+    /// Returns the node for what is left out below `parent`, for one node more.
     fn left_out(&mut self, parent: u32) -> u32 {
+        self.merged += 1;
         let name = self.name(LEFT_OUT);
         if self.name_of[parent as usize] == name {
             return parent;
@@ -67,65 +82,79 @@ impl Tree {
         self.child(parent, name, FrameKind::Marker as u8)
     }
 
-    /// Adds the sums by stack of `dictionary`.
+    pub(in crate::query) fn add_own(&mut self, node: u32, cell: Cell, before_ns: u64) {
+        let node = node as usize;
+        self.own[node].add(cell);
+        if before_ns > 0 {
+            if self.before_ns.len() <= node {
+                self.before_ns.resize(node + 1, 0);
+            }
+            self.before_ns[node] = self.before_ns[node].saturating_add(before_ns);
+        }
+    }
+
+    /// Returns the CPU time of a node itself on either side.
+    pub(in crate::query) fn sides_ns(&self, node: usize) -> [u64; 2] {
+        let before_ns = self.before_ns.get(node).copied().unwrap_or(0);
+        [before_ns, self.own[node].cpu_ns.saturating_sub(before_ns)]
+    }
+
+    /// Adds the subtrees of the nodes for which `is_root` holds; this tree's root stands for all of them.
     pub(in crate::query) fn add_part(
         &mut self,
         dictionary: &Dictionary,
-        selection: &Selection,
-        sums: &[Cell],
+        sums: &NodeSums,
+        side: Side,
+        is_root: impl Fn(usize) -> bool,
     ) {
-        let matching = selection.filters_stacks().then(|| selection.matching_stacks(dictionary));
+        const OUTSIDE: u32 = u32::MAX;
         let nodes = dictionary.nodes();
-        let mut own = vec![Cell::default(); nodes.len()];
-        let mut is_used = vec![false; nodes.len()];
-        for (stack, cell) in sums.iter().enumerate().filter(|(_, cell)| cell.samples > 0) {
-            if matching.as_ref().is_none_or(|matching| matching.get(stack).copied().unwrap_or(false)) {
-                let node = dictionary.stack(stack as u32).node as usize;
-                own[node].add(*cell);
-                is_used[node] = true;
-            }
-        }
-        for node in (1..nodes.len()).rev() {
-            let parent = nodes[node].parent as usize;
-            is_used[parent] |= is_used[node];
-        }
-        let used = is_used.iter().filter(|&&is_used| is_used).count();
-        let kept = (used > self.bounds.nodes).then(|| {
-            let mut totals: Vec<u64> = own.iter().map(|cell| cell.cpu_ns).collect();
-            sum_up(&mut totals, |_| true, |node| nodes[node].parent);
-            heaviest(&totals, self.bounds.nodes)
-        });
-        let mut shown = vec![0u32; nodes.len()];
+        let kept = self.kept(dictionary, sums);
+        let mut shown = vec![OUTSIDE; nodes.len()];
         let mut names = vec![u32::MAX; dictionary.frame_count()];
-        for (number, node) in nodes.iter().enumerate().skip(1).filter(|&(number, _)| is_used[number]) {
-            let above = shown[node.parent as usize];
-            let at = if kept.as_ref().is_some_and(|kept| !kept[number]) {
+        for number in sums.used() {
+            let node = nodes[number];
+            let above = if number == 0 { OUTSIDE } else { shown[node.parent as usize] };
+            let at = if is_root(number) {
+                0
+            } else if above == OUTSIDE {
+                continue;
+            } else if kept.as_ref().is_some_and(|kept| !kept[number]) {
                 self.left_out(above)
             } else {
                 let frame = node.frame as usize;
                 if names[frame] == u32::MAX {
-                    names[frame] = self.name(&self.naming.text(dictionary, node.frame));
+                    names[frame] = self.name(&dictionary.frame_text(node.frame));
                 }
                 let kind = dictionary.frame(node.frame).kind;
                 self.child(above, names[frame], kind)
             };
-            self.own[at as usize].add(own[number]);
+            let own = sums.own[number];
+            self.add_own(at, own, if side == Side::Before { own.cpu_ns } else { 0 });
             shown[number] = at;
         }
         self.prune_if_large();
     }
 
-    /// Merges the lightest nodes if the tree is too large.
-    pub(in crate::query) fn prune_if_large(&mut self) {
+    /// Returns which nodes of a part are taken; `None` for all.
+    fn kept(&self, dictionary: &Dictionary, sums: &NodeSums) -> Option<Vec<bool>> {
+        (sums.used().count() > self.bounds.nodes).then(|| {
+            let totals: Vec<u64> = sums.totals(dictionary).iter().map(|cell| cell.cpu_ns).collect();
+            heaviest(&totals, self.bounds.nodes)
+        })
+    }
+
+    /// Merges the lightest nodes if the tree is too large. Returns whether it did, which changes the numbers of names.
+    pub(in crate::query) fn prune_if_large(&mut self) -> bool {
         let Bounds { nodes, text_bytes } = self.bounds;
         if self.len() <= 2 * nodes && self.names.text_bytes() <= text_bytes {
-            return;
+            return false;
         }
         let mut left = nodes;
         loop {
             self.prune(left);
             if self.names.text_bytes() <= text_bytes || left == 0 {
-                return;
+                return true;
             }
             left /= 4;
         }
@@ -135,10 +164,10 @@ impl Tree {
     fn prune(&mut self, nodes: usize) {
         self.sum_totals();
         let kept = heaviest(&self.totals, nodes);
-        let mut pruned = Tree { bounds: self.bounds, ..Tree::empty() };
+        let mut pruned = Tree { bounds: self.bounds, merged: self.merged, ..Tree::empty() };
         let mut shown = vec![0u32; self.len()];
         let mut names = vec![u32::MAX; self.names.len()];
-        pruned.own[0].add(self.own[0]);
+        pruned.add_own(0, self.own[0], self.sides_ns(0)[0]);
         for node in 1..self.len() {
             let above = shown[self.parents[node] as usize];
             let at = if kept[node] {
@@ -148,9 +177,11 @@ impl Tree {
                 }
                 pruned.child(above, names[name as usize], self.kinds[node])
             } else {
+                // A node that stands for others is no node more.
+                pruned.merged = pruned.merged.saturating_sub(u64::from(self.is_left_out(node)));
                 pruned.left_out(above)
             };
-            pruned.own[at as usize].add(self.own[node]);
+            pruned.add_own(at, self.own[node], self.sides_ns(node)[0]);
             shown[node] = at;
         }
         *self = pruned;
@@ -175,7 +206,7 @@ pub(in crate::query) fn sum_up(
 }
 
 /// Returns a name, without its middle part if it is too long.
-fn shortened(text: &str) -> Cow<'_, str> {
+pub(in crate::query) fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= LONG_NAME {
         return Cow::Borrowed(text);
     }

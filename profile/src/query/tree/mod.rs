@@ -1,13 +1,12 @@
-//! The call tree of a selection, with its methods, callers and callees.
+//! The call tree of a selection, or of the callers or callees of a method, as it is drawn.
 //!
 //! Approach: CPU time is summed into the nodes of each partition's dictionary, an array in which children follow
 //! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind (`build`).
+//! A tree is bounded and says what it leaves out; tables are computed from all samples instead (`flat`).
 
 mod build;
-mod methods;
+mod method;
 mod naming;
-
-use std::ops::Range;
 
 use hashbrown::HashTable;
 use rustc_hash::FxHashMap;
@@ -15,14 +14,13 @@ use serde::Serialize;
 
 use crate::dictionary::texts::Texts;
 use crate::query::error::QueryError;
-use crate::query::matches::Matches;
+use crate::query::node_sums::each_part;
 use crate::query::selection::{Selection, Span};
+use crate::source::Source;
 use crate::source::cell::Cell;
-use crate::source::{Part, Scope, Source, with_dictionary};
 use crate::text::quantity::total;
 
-pub(in crate::query) use build::sum_up;
-pub use methods::{MethodCost, Order};
+pub(in crate::query) use build::{Side, shortened, sum_up};
 pub use naming::Naming;
 
 /// Name of nodes that stand for left out nodes.
@@ -59,9 +57,21 @@ pub struct Tree {
     pub own: Vec<Cell>,
     /// CPU time of each node with its subtree.
     pub totals: Vec<u64>,
+    /// CPU time of each node itself on the first of two sides; shorter where the last nodes have none.
+    pub(in crate::query) before_ns: Vec<u64>,
     pub(in crate::query) children: HashTable<u32>,
     pub(in crate::query) bounds: Bounds,
-    pub(in crate::query) naming: Naming,
+    /// Number of nodes that were merged into nodes [`LEFT_OUT`].
+    pub(in crate::query) merged: u64,
+}
+
+/// What an answer does not show of a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Number of nodes.
+    pub nodes: u64,
+    /// CPU time of these nodes themselves.
+    pub cpu_ns: u64,
 }
 
 impl Tree {
@@ -70,30 +80,34 @@ impl Tree {
     /// # Errors
     /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<(Tree, Span), QueryError> {
-        Self::named(source, selection, Naming::Method, now_ns)
+        let mut tree = Tree::empty();
+        let span = each_part(source, selection, now_ns, |dictionary, sums| {
+            tree.add_part(dictionary, sums, Side::After, |node| node == 0);
+        })?;
+        tree.sum_totals();
+        Ok((tree, span))
     }
 
-    /// As [`of`](Self::of), with other names of frames.
+    /// Returns one tree with two selections, and the times they cover. It is bounded by the CPU time of both, so a node has all
+    /// of its CPU time of either side.
     ///
     /// # Errors
     /// If the source cannot be read.
-    pub fn named(
+    pub(in crate::query) fn of_both(
         source: &dyn Source,
-        selection: &Selection,
-        naming: Naming,
+        before: &Selection,
+        after: &Selection,
         now_ns: u64,
-    ) -> Result<(Tree, Span), QueryError> {
-        let span = selection.span(source, now_ns);
-        let mut tree = Tree { naming, ..Tree::empty() };
-        let range_ns = span.from_ns..span.to_ns;
-        for part in source.parts().iter().filter(|part| part.overlaps(&range_ns)) {
-            let sums = sums(&**part, selection, &range_ns)?;
-            if !sums.is_empty() {
-                with_dictionary(&**part, |dictionary| tree.add_part(dictionary, selection, &sums))?;
-            }
-        }
+    ) -> Result<(Tree, [Span; 2]), QueryError> {
+        let mut tree = Tree::empty();
+        let mut add = |selection, side| {
+            each_part(source, selection, now_ns, |dictionary, sums| {
+                tree.add_part(dictionary, sums, side, |node| node == 0);
+            })
+        };
+        let spans = [add(before, Side::Before)?, add(after, Side::After)?];
         tree.sum_totals();
-        Ok((tree, span))
+        Ok((tree, spans))
     }
 
     /// Returns the text of a name.
@@ -121,12 +135,26 @@ impl Tree {
         total(self.own.iter().map(|cell| cell.samples))
     }
 
-    /// Returns the `nodes` heaviest nodes, and the number of the others.
-    pub fn pruned(&self, nodes: usize) -> (Columns<'_>, usize) {
-        self.columns(&heaviest(&self.totals, nodes))
+    /// Returns the `nodes` heaviest nodes, and what is left out.
+    pub fn pruned(&self, nodes: usize) -> (Columns<'_>, LeftOut) {
+        let kept = heaviest(&self.totals, nodes);
+        let left_out = self.left_out_of(&kept);
+        (self.columns(&kept), left_out)
     }
 
-    pub(in crate::query) fn columns(&self, kept: &[bool]) -> (Columns<'_>, usize) {
+    /// Returns what is not shown if only the `kept` nodes are.
+    pub(in crate::query) fn left_out_of(&self, kept: &[bool]) -> LeftOut {
+        let mut left_out = LeftOut { nodes: self.merged, cpu_ns: 0 };
+        for (node, &is_kept) in kept.iter().enumerate() {
+            left_out.nodes += u64::from(!is_kept);
+            if !is_kept || self.is_left_out(node) {
+                left_out.cpu_ns = left_out.cpu_ns.saturating_add(self.own[node].cpu_ns);
+            }
+        }
+        left_out
+    }
+
+    pub(in crate::query) fn columns(&self, kept: &[bool]) -> Columns<'_> {
         let mut columns = Columns::default();
         let mut position = vec![0u32; self.len()];
         let mut names: FxHashMap<u32, u32> = FxHashMap::default();
@@ -144,8 +172,7 @@ impl Tree {
             columns.self_ns.push(self.own[node].cpu_ns);
             columns.total_ns.push(self.totals.get(node).copied().unwrap_or(0));
         }
-        let left_out = self.len() - columns.parents.len();
-        (columns, left_out)
+        columns
     }
 }
 
@@ -173,26 +200,4 @@ pub struct Columns<'t> {
     pub kinds: Vec<u8>,
     pub self_ns: Vec<u64>,
     pub total_ns: Vec<u64>,
-}
-
-/// Returns CPU time and samples by stack number.
-fn sums(part: &dyn Part, selection: &Selection, range_ns: &Range<u64>) -> Result<Vec<Cell>, QueryError> {
-    let matches = Matches::of(part, selection)?;
-    let is_selected = |id: u64| matches.has_session(id);
-    let scope = Scope { range_ns: range_ns.clone(), sessions: &is_selected };
-    let mut sums: Vec<Cell> = Vec::new();
-    let mut put = |stack: u32, cell: Cell| {
-        let stack = stack as usize;
-        if stack >= sums.len() {
-            sums.resize(stack + 1, Cell::default());
-        }
-        sums[stack].add(cell);
-    };
-    if selection.filters_threads() {
-        let is_match = |session, thread| matches.has_thread(session, thread);
-        part.thread_stacks(&scope, &is_match, &mut |_, _, stack, cell| put(stack, cell))?;
-    } else {
-        part.stacks(&scope, &mut |_, stack, cell| put(stack, cell))?;
-    }
-    Ok(sums)
 }

@@ -4,14 +4,15 @@
 //! Approach: the file is the message stream itself, beginning with the Hello message, without updates in place.
 //! The file is written to the disk every ten seconds and at the end of its connection.
 //! Invariant: every acknowledged message is in the file, and a file cut at any byte is a valid recording of all whole
-//! messages before the cut.
+//! messages before the cut. Overwritten messages are left out, and the reader says so.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use proto::framing::{FrameReader, FramingError, decode_frame};
+use proto::framing::{Checksums, FrameReader, FramingError, decode_message};
 use proto::v1::{AgentMessage, Hello, agent_message::Body};
 use proto::version::{self, VersionError};
 
@@ -25,12 +26,18 @@ pub enum RecordingError {
     /// The file is empty or ends inside its first message.
     #[error("the recording ends before its first message")]
     NothingRecorded,
+    /// The first message, which introduces the program, was overwritten.
+    #[error("the recording is damaged: its first message was overwritten")]
+    Damaged,
     /// The recording was made with another version of the wire format.
     #[error(transparent)]
     Version(VersionError),
     /// The file is the recording of another session, with this id or with another secret.
     #[error("the file records another session, {0:016x}")]
     OtherSession(u64),
+    /// The file has this number of sessions, where one is expected.
+    #[error("the file has {0} recordings, one after the other; name a file with one")]
+    Sessions(usize),
     /// The file could not be read.
     #[error("{0}")]
     Io(io::ErrorKind),
@@ -62,20 +69,27 @@ pub struct RecordingWriter {
 /// If the existing file cannot be renamed.
 pub fn keep_existing(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|existing| existing.is_file()) {
-        let mut kept = path.as_os_str().to_owned();
-        kept.push(".1");
-        fs::rename(path, kept)?;
+        fs::rename(path, beside(path))?;
     }
     Ok(())
 }
 
+/// Returns the name of a file that is kept beside its successor.
+fn beside(path: &Path) -> PathBuf {
+    let mut kept = path.as_os_str().to_owned();
+    kept.push(".1");
+    kept.into()
+}
+
 impl RecordingWriter {
-    /// Starts a recording at `path`, replacing an existing file.
+    /// Starts a recording at `path`, replacing an existing file. Only the owner may read a new one.
     ///
     /// # Errors
     /// If the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create(path)?;
+        let mut options = OpenOptions::new();
+        // Recordings have names of private programs.
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             // The name of the file survives a loss of power as well, where the file system can do that.
             let _ = File::open(directory).and_then(|directory| directory.sync_all());
@@ -107,6 +121,10 @@ impl RecordingWriter {
         }
         let last_sequence = reader.by_ref().map(|message| message.sequence).max().unwrap_or(0);
         let len = reader.read_bytes();
+        if len < fs::metadata(path)?.len() && !matches!(reader.cut(), Some(FramingError::Truncated(_))) {
+            // More than the message that was being written when the file was cut off: nothing of it is lost.
+            fs::copy(path, beside(path))?;
+        }
         let mut file = OpenOptions::new().write(true).open(path)?;
         file.set_len(len)?;
         file.seek(SeekFrom::End(0))?;
@@ -167,11 +185,12 @@ impl Drop for RecordingWriter {
     }
 }
 
-/// Reads a recording message by message; the iterator begins with the Hello message.
+/// Reads a recording message by message; the iterator begins with the Hello message. Overwritten messages are skipped.
 #[derive(Debug)]
 pub struct RecordingReader<R> {
     reader: FrameReader<R>,
     hello: Hello,
+    checksums: Checksums,
     first: Option<AgentMessage>,
     read_bytes: u64,
     cut: Option<FramingError>,
@@ -202,7 +221,11 @@ impl<R: Read> RecordingReader<R> {
             Err(_) => return Err(RecordingError::NotARecording),
         };
         let read_bytes = framed.len() as u64;
-        let first: AgentMessage = decode_frame(framed).map_err(|_| RecordingError::NotARecording)?;
+        let checksums = Checksums::of_stream(framed);
+        let first = decode_message(framed, checksums).map_err(|error| match error {
+            FramingError::Damaged(_) => RecordingError::Damaged,
+            _ => RecordingError::NotARecording,
+        })?;
         let Some(Body::Hello(hello)) = &first.body else {
             return Err(RecordingError::NotARecording);
         };
@@ -213,6 +236,7 @@ impl<R: Read> RecordingReader<R> {
         Ok(RecordingReader {
             reader,
             hello: hello.clone(),
+            checksums,
             first: Some(first),
             read_bytes,
             cut: None,
@@ -225,23 +249,28 @@ impl<R: Read> RecordingReader<R> {
         &self.hello
     }
 
-    /// Returns, after the end of the iterator, why it ended before the end of the file; `None` if every byte was read.
+    /// Returns, after the end of the iterator, why messages are missing: it ended before the end of the file, or messages were
+    /// overwritten. `None` if every message was read.
     pub fn cut(&self) -> Option<FramingError> {
         self.cut
     }
 
-    /// Returns the bytes of the messages read so far.
+    /// Returns the bytes of the messages read so far, overwritten ones included.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes
     }
 
+    /// Returns the next intact message.
     fn read(&mut self) -> Result<Option<AgentMessage>, FramingError> {
-        let Some(framed) = self.reader.next_framed()? else {
-            return Ok(None);
-        };
-        let message = decode_frame(framed)?;
-        self.read_bytes += framed.len() as u64;
-        Ok(Some(message))
+        while let Some(framed) = self.reader.next_framed()? {
+            self.read_bytes += framed.len() as u64;
+            match decode_message(framed, self.checksums) {
+                Ok(message) => return Ok(Some(message)),
+                // The next message begins where this one ends.
+                Err(error) => self.cut = self.cut.or(Some(error)),
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -257,7 +286,7 @@ impl<R: Read> Iterator for RecordingReader<R> {
         }
         let message = self.read();
         self.ended = !matches!(message, Ok(Some(_)));
-        self.cut = message.as_ref().err().copied();
+        self.cut = self.cut.or(message.as_ref().err().copied());
         message.ok().flatten()
     }
 }

@@ -2,6 +2,7 @@
 
 mod file;
 
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -48,20 +49,22 @@ impl Recording {
         }
     }
 
-    /// Reads the recording at `path`, up to the cut if it is cut off.
+    /// Reads the only session of the recording at `path`, up to the cut if it is cut off.
     ///
     /// # Errors
-    /// As [`RecordingReader::open`].
+    /// As [`RecordingReader::open`], and [`RecordingError::Sessions`].
     pub fn read(path: &Path) -> Result<Recording, RecordingError> {
-        let mut reader = RecordingReader::open(path)?;
-        let mut recording = Recording::new(reader.hello().clone());
-        for message in reader.by_ref() {
-            recording.add(message);
+        let Recordings { mut sessions, cut } = Recordings::read(path)?;
+        match (sessions.pop(), sessions.len()) {
+            (Some(recording), 0) => Ok(Recording { cut, ..recording }),
+            (_, others) => Err(RecordingError::Sessions(others + 1)),
         }
-        recording.cut = reader.cut();
-        recording.dictionary.close();
-        recording.rows = SessionRows::default();
-        Ok(recording)
+    }
+
+    /// Frees what only the addition of messages needs.
+    fn close(&mut self) {
+        self.dictionary.close();
+        self.rows = SessionRows::default();
     }
 
     /// Adds a message; a message with a known sequence number is ignored.
@@ -124,6 +127,63 @@ impl Recording {
     fn within<'r>(&'r self, scope: &'r Scope<'_>) -> impl Iterator<Item = &'r Sample> {
         let is_selected = (scope.sessions)(self.id);
         self.samples.iter().filter(move |sample| is_selected && scope.range_ns.contains(&sample.time_ns))
+    }
+}
+
+/// The sessions of a file of recordings, one after the other: several recordings in one file are a source like any other.
+#[derive(Debug)]
+pub struct Recordings {
+    sessions: Vec<Recording>,
+    cut: Option<FramingError>,
+}
+
+impl Recordings {
+    /// Reads the recordings in the file at `path`.
+    ///
+    /// # Errors
+    /// As [`RecordingReader::open`].
+    pub fn read(path: &Path) -> Result<Recordings, RecordingError> {
+        Ok(Self::of(RecordingReader::open(path)?))
+    }
+
+    /// Reads the recordings that `reader` has.
+    pub fn of<R: io::Read>(mut reader: RecordingReader<R>) -> Recordings {
+        let mut sessions = vec![Recording::new(reader.hello().clone())];
+        // Usually the last one, to which the next message belongs.
+        let mut at = 0;
+        for message in reader.by_ref() {
+            if let Some(Body::Hello(hello)) = &message.body
+                && hello.session_id != sessions[at].id
+            {
+                let known = sessions.iter().position(|session| session.id == hello.session_id);
+                at = known.unwrap_or(sessions.len());
+                if known.is_none() {
+                    sessions.push(Recording::new(hello.clone()));
+                }
+            }
+            sessions[at].add(message);
+        }
+        sessions.iter_mut().for_each(Recording::close);
+        Recordings { sessions, cut: reader.cut() }
+    }
+
+    /// Returns the sessions, in the order of the file.
+    pub fn sessions(&self) -> &[Recording] {
+        &self.sessions
+    }
+}
+
+impl Source for Recordings {
+    fn parts(&self) -> Vec<Box<dyn Part + '_>> {
+        self.sessions.iter().map(|session| Box::new(session) as Box<dyn Part>).collect()
+    }
+
+    fn end_ns(&self) -> Option<u64> {
+        self.sessions.iter().filter_map(Source::end_ns).max()
+    }
+
+    fn cut(&self) -> Option<FramingError> {
+        self.cut
     }
 }
 

@@ -51,7 +51,7 @@ class TreeBuilder {
 
 function treeAnswer(tree, samples) {
   tree.total_ns = sumUp(tree.self_ns, (node) => node - tree.parents[node]);
-  return { total_ns: tree.total_ns[0], samples, nodes_left_out: 0, tree };
+  return { total_ns: tree.total_ns[0], samples, nodes_left_out: 0, left_out_ns: 0, tree };
 }
 
 /** CPU time of each node and all below it. */
@@ -344,6 +344,7 @@ class EmbeddedSource {
     return {
       spans: { before_total_ns: before[0], after_total_ns: after[0] },
       nodes_left_out: 0,
+      left_out_ns: 0,
       tree: { names, parents, frame_names, kinds, before_ns: [...before], after_ns: [...after] },
     };
   }

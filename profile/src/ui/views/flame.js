@@ -76,8 +76,8 @@ function applySearch(on, model, text, output) {
   keepInAddress({ search: text || null });
 }
 
-/** Kinds of code with their share of CPU time; a click selects samples of that kind. */
-function legend(model, on, leftOut) {
+/** Kinds of code with their share of CPU time, and what the answer leaves out; a click selects samples of that kind. */
+function legend(model, on, answer) {
   const ns = model.selfByKind(model.weights);
   const whole = model.weights.totalNs[0] || 1;
   const entries = KINDS.map(({ id, name }, kind) => {
@@ -90,7 +90,9 @@ function legend(model, on, leftOut) {
     return entry;
   });
   const made = element("div", "legend", ...entries);
-  if (leftOut > 0) made.append(element("span", "left-out", `${number(leftOut)} of the lightest boxes are not shown`));
+  const leftOut = answer.nodes_left_out;
+  const share = percent(answer.left_out_ns / whole);
+  if (leftOut > 0) made.append(element("span", "left-out", `${number(leftOut)} of the lightest boxes, with ${share} of the time, are not shown`));
   return made;
 }
 
@@ -200,7 +202,7 @@ async function flameView(isCurrent, surroundings) {
   const made = putGraph(main, bar, (at) => [timesOf(at, made.view.root), kindsOf(at, made), detailsOf(at)], (zoom) => graph === made && keepZoom(zoom));
   made.icicle = Boolean(state.icicle);
   // The elements around the graph decide its size, so they come first.
-  main.append(legend(model, made, answer.nodes_left_out));
+  main.append(legend(model, made, answer));
   $("content").append(element("div", "with-aside", main, side));
   made.view = viewOf();
   searchIn((text) => { applySearch(made, model, text, matched); made.redraw(); });

@@ -1,0 +1,297 @@
+//! Costs of methods, lines, classes or packages: sums over all samples of a selection.
+//!
+//! Approach: each part's sums by node are added to one row for each name. No call tree is built, so a table is exact however
+//! many different stacks there are.
+//! Invariant: the rows' own CPU time adds up to that of the selection. Only names are bounded, because agents can invent
+//! them: beyond [`TEXT_BYTES`] the lightest are summed in a row [`LEFT_OUT`], and the answer says so.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dictionary::Dictionary;
+use crate::dictionary::texts::Texts;
+use crate::query::error::QueryError;
+use crate::query::node_sums::{NodeSums, each_part};
+use crate::query::selection::{Selection, Span};
+use crate::query::tree::{LEFT_OUT, Naming, shortened};
+use crate::source::Source;
+use crate::source::cell::Cell;
+
+/// Maximum bytes of names after adding a part; twice as many at any time.
+const TEXT_BYTES: usize = 128 << 20;
+
+/// Order of methods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// CPU time in the method's own code.
+    #[default]
+    SelfTime,
+    /// CPU time in the method and its callees.
+    TotalTime,
+}
+
+impl Order {
+    /// Returns the name of this order.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SelfTime => "self",
+            Self::TotalTime => "total",
+        }
+    }
+}
+
+/// CPU time of one method, function or marker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MethodCost {
+    /// Text of the method's frames.
+    pub name: String,
+    /// CPU time of samples with the method on top of the stack.
+    pub self_ns: u64,
+    /// Number of these samples.
+    pub self_samples: u64,
+    /// CPU time of samples with the method anywhere on the stack; recursion counts a sample once.
+    pub total_ns: u64,
+    /// Number of these samples.
+    #[serde(skip)]
+    pub total_samples: u64,
+}
+
+/// Costs by name of a selection.
+#[derive(Clone, Debug, Default)]
+pub struct Flat {
+    names: Texts,
+    /// Row of each name.
+    rows: Vec<Row>,
+    whole: Cell,
+    /// True if the lightest names are summed in a row [`LEFT_OUT`].
+    has_left_out: bool,
+    naming: Naming,
+}
+
+/// Sums of one name.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    own: Cell,
+    total: Cell,
+    /// Least number of frames from the root.
+    depth: u32,
+}
+
+impl Default for Row {
+    fn default() -> Self {
+        Row { own: Cell::default(), total: Cell::default(), depth: u32::MAX }
+    }
+}
+
+impl Flat {
+    /// Returns the costs of methods of `selection` in `source`, and the time it covers.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<(Flat, Span), QueryError> {
+        Self::named(source, selection, Naming::Method, now_ns)
+    }
+
+    /// As [`of`](Self::of), with a row for each name that `naming` gives.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub fn named(
+        source: &dyn Source,
+        selection: &Selection,
+        naming: Naming,
+        now_ns: u64,
+    ) -> Result<(Flat, Span), QueryError> {
+        let mut flat = Flat { naming, ..Flat::default() };
+        let span = each_part(source, selection, now_ns, |dictionary, sums| {
+            flat.add_part(dictionary, sums, TEXT_BYTES);
+        })?;
+        Ok((flat, span))
+    }
+
+    /// Returns the CPU time of all samples.
+    pub fn total_ns(&self) -> u64 {
+        self.whole.cpu_ns
+    }
+
+    /// Returns the number of samples.
+    pub fn samples(&self) -> u64 {
+        self.whole.samples
+    }
+
+    /// Returns a warning if names are left out, as a sentence without capital and full stop.
+    pub fn warning(&self) -> Option<String> {
+        let text = format!("there are more names than can be kept: the lightest are summed as {LEFT_OUT}");
+        self.has_left_out.then_some(text)
+    }
+
+    /// Returns all methods with their costs, the most expensive first, then callers before callees, then by name.
+    pub fn methods(&self, order: Order) -> Vec<MethodCost> {
+        self.top_methods(order, usize::MAX).0
+    }
+
+    /// Returns the first `limit` of [`methods`](Self::methods), and the number of the others.
+    pub fn top_methods(&self, order: Order, limit: usize) -> (Vec<MethodCost>, usize) {
+        let row = |name: u32| &self.rows[name as usize];
+        // The marker of an incomplete stack is not a method.
+        let is_method = |&name: &u32| {
+            let Row { own, total, .. } = row(name);
+            total.cpu_ns > 0 && (own.samples > 0 || !self.text(name).starts_with('['))
+        };
+        let mut ranked: Vec<u32> = (0..self.rows.len() as u32).filter(is_method).collect();
+        let key = |name: u32| {
+            let Row { own, total, .. } = row(name);
+            match order {
+                Order::SelfTime => (own.cpu_ns, total.cpu_ns),
+                Order::TotalTime => (total.cpu_ns, 0),
+            }
+        };
+        let place = |name: u32| (row(name).depth, self.text(name));
+        let first = |a: &u32, b: &u32| key(*b).cmp(&key(*a)).then_with(|| place(*a).cmp(&place(*b)));
+        let left_out = ranked.len().saturating_sub(limit);
+        if left_out > 0 {
+            ranked.select_nth_unstable_by(limit, first);
+            ranked.truncate(limit);
+        }
+        ranked.sort_unstable_by(first);
+        let cost = |name: u32| {
+            let Row { own, total, .. } = row(name);
+            MethodCost {
+                name: self.text(name).to_owned(),
+                self_ns: own.cpu_ns,
+                self_samples: own.samples,
+                total_ns: total.cpu_ns,
+                total_samples: total.samples,
+            }
+        };
+        (ranked.into_iter().map(cost).collect(), left_out)
+    }
+
+    fn text(&self, name: u32) -> &str {
+        self.names.get(name).unwrap_or_default()
+    }
+
+    fn add_part(&mut self, dictionary: &Dictionary, sums: &NodeSums, text_bytes: usize) {
+        let totals = sums.totals(dictionary);
+        let name_of = self.names_of(dictionary, sums, &totals, text_bytes);
+        let outermost = outermost(dictionary, sums, &name_of, self.names.len());
+        let nodes = dictionary.nodes();
+        let mut depths = vec![0u32; nodes.len()];
+        self.whole.add(totals[0]);
+        for node in sums.used().skip(1) {
+            // A caller has a smaller number than its callees.
+            depths[node] = depths[nodes[node].parent as usize] + 1;
+            let row = &mut self.rows[name_of[nodes[node].frame as usize] as usize];
+            row.own.add(sums.own[node]);
+            row.depth = row.depth.min(depths[node]);
+            if outermost[node] {
+                row.total.add(totals[node]);
+            }
+        }
+        self.leave_out(text_bytes);
+    }
+
+    /// Returns the number of the name of each used frame; the heaviest frames get theirs first.
+    fn names_of(
+        &mut self,
+        dictionary: &Dictionary,
+        sums: &NodeSums,
+        totals: &[Cell],
+        text_bytes: usize,
+    ) -> Vec<u32> {
+        let mut weights: Vec<Option<u64>> = vec![None; dictionary.frame_count()];
+        for node in sums.used().skip(1) {
+            let weight = &mut weights[dictionary.nodes()[node].frame as usize];
+            *weight = Some(weight.unwrap_or(0).saturating_add(totals[node].cpu_ns));
+        }
+        let mut frames: Vec<(u64, u32)> =
+            weights.into_iter().zip(0..).filter_map(|(weight, frame)| Some((weight?, frame))).collect();
+        frames.sort_unstable_by_key(|&(weight, frame)| (std::cmp::Reverse(weight), frame));
+        let mut name_of = vec![u32::MAX; dictionary.frame_count()];
+        for (_, frame) in frames {
+            name_of[frame as usize] = self.name(&self.naming.text(dictionary, frame), text_bytes);
+        }
+        name_of
+    }
+
+    /// Returns the number of a name; that of [`LEFT_OUT`] if there is no room for a new one.
+    fn name(&mut self, text: &str, text_bytes: usize) -> u32 {
+        let text = shortened(text);
+        if let Some(name) = self.names.find(&text) {
+            return name;
+        }
+        if text != LEFT_OUT && self.names.text_bytes() > 2 * text_bytes {
+            self.has_left_out = true;
+            return self.name(LEFT_OUT, text_bytes);
+        }
+        self.rows.push(Row::default());
+        self.names.add(&text)
+    }
+
+    /// Sums the lightest names in one row if there is too much text.
+    fn leave_out(&mut self, text_bytes: usize) {
+        if self.names.text_bytes() <= text_bytes {
+            return;
+        }
+        let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
+        order.sort_unstable_by_key(|&name| {
+            let Row { own, total, .. } = self.rows[name as usize];
+            (std::cmp::Reverse((own.cpu_ns, total.cpu_ns)), name)
+        });
+        let mut kept = Flat { whole: self.whole, has_left_out: true, naming: self.naming, ..Flat::default() };
+        for name in order {
+            let text = self.text(name);
+            let row = self.rows[name as usize];
+            if text == LEFT_OUT || kept.names.text_bytes() + text.len() <= text_bytes / 2 {
+                let at = kept.name(text, text_bytes) as usize;
+                kept.rows[at].merge(row);
+            } else {
+                let at = kept.name(LEFT_OUT, text_bytes) as usize;
+                // Samples can be below several of these names, so only own CPU time adds up.
+                kept.rows[at].merge(Row { total: row.own, ..row });
+            }
+        }
+        *self = kept;
+    }
+}
+
+impl Row {
+    fn merge(&mut self, other: Row) {
+        self.own.add(other.own);
+        self.total.add(other.total);
+        self.depth = self.depth.min(other.depth);
+    }
+}
+
+/// Returns for each used node whether its name is absent from the path to it. Sums over these nodes count each sample once in
+/// spite of recursion.
+fn outermost(dictionary: &Dictionary, sums: &NodeSums, name_of: &[u32], names: usize) -> Vec<bool> {
+    let nodes = dictionary.nodes();
+    let mut first_child = vec![0u32; nodes.len()];
+    let mut sibling = vec![0u32; nodes.len()];
+    for node in (1..nodes.len()).rev().filter(|&node| sums.is_used[node]) {
+        let parent = nodes[node].parent as usize;
+        sibling[node] = std::mem::replace(&mut first_child[parent], node as u32);
+    }
+    let mut outermost = vec![false; nodes.len()];
+    let mut on_path = vec![0u32; names];
+    let name = |node: u32| name_of[nodes[node as usize].frame as usize] as usize;
+    let mut node = first_child[0];
+    while node != 0 {
+        outermost[node as usize] = on_path[name(node)] == 0;
+        on_path[name(node)] += 1;
+        if first_child[node as usize] != 0 {
+            node = first_child[node as usize];
+            continue;
+        }
+        // Go up until there is a sibling; the root has none.
+        while node != 0 {
+            on_path[name(node)] -= 1;
+            if sibling[node as usize] != 0 {
+                node = sibling[node as usize];
+                break;
+            }
+            node = nodes[node as usize].parent;
+        }
+    }
+    outermost
+}

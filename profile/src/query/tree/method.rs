@@ -1,0 +1,89 @@
+//! Callers and callees of a method as trees.
+
+use super::Tree;
+use crate::dictionary::Dictionary;
+use crate::query::error::QueryError;
+use crate::query::node_sums::{NodeSums, each_part};
+use crate::query::selection::{Selection, Span};
+use crate::query::tree::{Side, shortened};
+use crate::source::Source;
+
+impl Tree {
+    /// Returns the merged subtrees of the method `name`; the root stands for the method.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub fn callees(
+        source: &dyn Source,
+        selection: &Selection,
+        name: &str,
+        now_ns: u64,
+    ) -> Result<(Tree, Span), QueryError> {
+        let mut tree = Tree::empty();
+        let span = each_part(source, selection, now_ns, |dictionary, sums| {
+            let outermost = outermost(dictionary, sums, name);
+            tree.add_part(dictionary, sums, Side::After, |node| outermost[node]);
+        })?;
+        tree.sum_totals();
+        Ok((tree, span))
+    }
+
+    /// Returns the tree of callers of the method `name`: children are callers, with the CPU time of the method in calls
+    /// from there.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub fn callers(
+        source: &dyn Source,
+        selection: &Selection,
+        name: &str,
+        now_ns: u64,
+    ) -> Result<(Tree, Span), QueryError> {
+        let mut tree = Tree::empty();
+        let span = each_part(source, selection, now_ns, |dictionary, sums| {
+            tree.add_callers(dictionary, sums, name);
+        })?;
+        tree.sum_totals();
+        Ok((tree, span))
+    }
+
+    fn add_callers(&mut self, dictionary: &Dictionary, sums: &NodeSums, method: &str) {
+        let (nodes, totals) = (dictionary.nodes(), sums.totals(dictionary));
+        let outermost = outermost(dictionary, sums, method);
+        let mut names = vec![u32::MAX; dictionary.frame_count()];
+        for node in sums.used().filter(|&node| outermost[node]) {
+            let mut at = 0;
+            let mut caller = nodes[node].parent;
+            while caller != 0 {
+                let frame = nodes[caller as usize].frame;
+                let name = &mut names[frame as usize];
+                if *name == u32::MAX {
+                    *name = self.name(&dictionary.frame_text(frame));
+                }
+                at = self.child(at, *name, dictionary.frame(frame).kind);
+                caller = nodes[caller as usize].parent;
+            }
+            self.own[at as usize].add(totals[node]);
+            if self.prune_if_large() {
+                names.fill(u32::MAX);
+            }
+        }
+    }
+}
+
+/// Returns for each used node whether it is the first of the method `name` on the path to it. Sums over these nodes count each
+/// sample once in spite of recursion.
+fn outermost(dictionary: &Dictionary, sums: &NodeSums, name: &str) -> Vec<bool> {
+    let nodes = dictionary.nodes();
+    let is_named = |frame: u32| shortened(&dictionary.frame_text(frame)) == name;
+    let is_method: Vec<bool> = (0..dictionary.frame_count() as u32).map(is_named).collect();
+    let mut is_inside = vec![false; nodes.len()];
+    let mut outermost = vec![false; nodes.len()];
+    for node in sums.used().skip(1) {
+        let is_below = is_inside[nodes[node].parent as usize];
+        let is_this = is_method[nodes[node].frame as usize];
+        outermost[node] = is_this && !is_below;
+        is_inside[node] = is_this || is_below;
+    }
+    outermost
+}
