@@ -101,7 +101,7 @@ fn a_session_is_shown_whole_as_long_as_the_store_has_it() {
         String::from_utf8(query(&store, what, &[("from", &from), ("to", &to)])).expect("text")
     };
     let questions = ["top", "view/hot-methods", "view/threads"];
-    let before = questions.map(|what| shown(what));
+    let before = questions.map(shown);
     assert!(before[0].contains("18.0 s"), "{before:?}");
     upkeep::run(&store.shared, day_s + DAY_S).expect("a new partition");
     let retention = Retention::default();
