@@ -117,8 +117,8 @@ fn equal_stacks_of_two_sessions_have_equal_ids() {
     shared.iter().for_each(|text| assert_eq!(one.sent[*text], other.sent[*text], "{text}"));
 }
 
-/// Samples of one stack, in any number of batches, carry one number and one id: a reader needs no comparison of frames to know
-/// that they are equal.
+/// Samples of one stack, in any number of batches, carry one number and one id: a reader needs no comparison of frames
+/// to know that they are equal.
 #[test]
 fn a_hundred_equal_samples_are_one_stack_on_the_wire() {
     let mut most = 0;

@@ -19,7 +19,8 @@ const WHOLE_NS: u64 = STACKS as u64 * INTERVAL_NS;
 const BURN: &str = "Deep.burn";
 const THREADS: [&str; 2] = ["odd", "even"];
 
-/// Records methods that call one another at random, below which `Deep.burn` uses all CPU time, in two threads alternately.
+/// Records methods that call one another at random, below which `Deep.burn` uses all CPU time, in two threads
+/// alternately.
 fn deep() -> Recording {
     let mut stream = Stream::new();
     let threads = (1..).zip(THREADS).map(|(id, name)| Thread {

@@ -93,8 +93,8 @@ struct Tail {
     checksum: Option<u32>,
 }
 
-/// Appends the [`AgentMessage`] with this number and `body`, as [`encode_frame`] does, but only borrows the body, and ends the
-/// message with its checksum.
+/// Appends the [`AgentMessage`] with this number and `body`, as [`encode_frame`] does, but only borrows the body, and
+/// ends the message with its checksum.
 ///
 /// # Errors
 /// As [`encode_frame`].

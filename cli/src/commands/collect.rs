@@ -36,8 +36,8 @@ pub struct Arguments {
     options: CollectorArguments,
 }
 
-/// Makes the directory for recordings if necessary, and checks that files can be made there. Recordings have class names and
-/// command lines, so a new directory is private.
+/// Makes the directory for recordings if necessary, and checks that files can be made there. Recordings have class
+/// names and command lines, so a new directory is private.
 fn prepare_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     // Removed at once.

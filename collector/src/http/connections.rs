@@ -2,12 +2,12 @@
 //!
 //! Problem: a peer can open connections and leave requests or responses incomplete until the process has no file
 //! descriptors or memory left.
-//! Approach: the places of connections are limited (`places`). A request must be complete in time, which also closes idle
-//! connections. The kernel closes a connection whose peer does not read the response
+//! Approach: the places of connections are limited (`places`). A request must be complete in time, which also closes
+//! idle connections. The kernel closes a connection whose peer does not read the response
 //! (`TCP_USER_TIMEOUT`, which covers closed receive windows since Linux 4.x: tcp(7), `tcp_probe_timer`). A connection
 //! ends after [`Limits::life`] and the response in progress, however active it is.
-//! Invariant: a place is free again after twice [`Limits::life`], whatever the peer does; the queries bound the length of
-//! responses.
+//! Invariant: a place is free again after twice [`Limits::life`], whatever the peer does; the queries bound the length
+//! of responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,7 +160,8 @@ mod tests {
     }
 
     impl Served {
-        /// Serves with these limits and one place for requests of `/` and `/long`, so that a blocked one blocks the next.
+        /// Serves with these limits and one place for requests of `/` and `/long`, so that a blocked one blocks the
+        /// next.
         fn with(limits: Limits) -> Served {
             let limits = Limits { connections: 1, ..limits };
             let runtime =

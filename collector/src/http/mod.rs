@@ -179,8 +179,8 @@ fn router(shared: Arc<Shared>) -> Router {
 /// Paths that are answered without a token: they reveal nothing, and supervisors ask them.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Refuses long query strings, foreign Host headers, requests without the token and too many connections, and adds security
-/// headers to every response.
+/// Refuses long query strings, foreign Host headers, requests without the token and too many connections, and adds
+/// security headers to every response.
 async fn guard(
     State(shared): State<Arc<Shared>>,
     Extension(place): Extension<Arc<Place>>,

@@ -1,9 +1,9 @@
 //! Places of HTTP connections.
 //!
-//! Problem: a peer that may not ask anything can open any number of connections, and supervisors must get an answer from
-//! `/healthz` all the same.
-//! Approach: a connection begins with a place among unknown ones. When these are taken, the oldest of them is closed for the
-//! next one. A request that may be answered gives its connection a place of its own, as long as there are any.
+//! Problem: a peer that may not ask anything can open any number of connections, and supervisors must get an answer
+//! from `/healthz` all the same.
+//! Approach: a connection begins with a place among unknown ones. When these are taken, the oldest of them is closed
+//! for the next one. A request that may be answered gives its connection a place of its own, as long as there are any.
 //! Invariant: `/healthz` waits for nobody, and a peer without the token takes no place of those who have it.
 
 use std::collections::BTreeMap;

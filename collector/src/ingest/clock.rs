@@ -1,9 +1,9 @@
 //! Clocks of agents that are ahead of the collector's.
 //!
-//! Problem: a session whose machine has a wrong clock would lie in the future of a store, where nobody looks and from where it
-//! does not expire.
-//! Approach: no session begins after its first message arrives. One that says so is given the time of the arrival. A clock
-//! that is behind cannot be told from a session that began long ago; queries leave out such times by default
+//! Problem: a session whose machine has a wrong clock would lie in the future of a store, where nobody looks and from
+//! where it does not expire.
+//! Approach: no session begins after its first message arrives. One that says so is given the time of the arrival. A
+//! clock that is behind cannot be told from a session that began long ago; queries leave out such times by default
 //! (`profile::query::selection`).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,8 +1,8 @@
 //! Places of connections.
 //!
 //! Problem: a peer that has no token can open any number of connections and say nothing.
-//! Approach: connections without an accepted `Hello` have places of their own. When these are taken, the oldest connection
-//! among them is closed for the next one: an agent says hello at once, so it gets through.
+//! Approach: connections without an accepted `Hello` have places of their own. When these are taken, the oldest
+//! connection among them is closed for the next one: an agent says hello at once, so it gets through.
 //! Invariant: a peer without the token takes no place of an agent.
 
 use std::collections::{BTreeMap, HashMap};

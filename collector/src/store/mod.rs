@@ -56,7 +56,7 @@ pub use shared::Retention;
 pub use tally::Tally;
 
 use damage::SetAside;
-use partition::Partition;
+use partition::{PRIVATE, Partition};
 use shared::{Connected, Shared, now_s};
 use writer::{Append, Request};
 
@@ -68,9 +68,6 @@ const BEFORE: Duration = Duration::from_secs(86_400);
 
 /// Longest time after now that a sample can be from, in nanoseconds: an hour.
 const AHEAD_NS: u64 = 3_600_000_000_000;
-
-/// Mode of new files: profiles have names of private programs.
-const PRIVATE: u32 = 0o600;
 
 /// Name of the file that is locked while a store is open.
 const LOCK: &str = "lock";
@@ -393,8 +390,8 @@ impl SessionWriter {
     }
 }
 
-/// Takes the permissions of everybody from the files at `paths`, which an early version may have given. Those of the group
-/// remain: they are the owner's decision.
+/// Takes the permissions of everybody from the files at `paths`, which an early version may have given. Those of the
+/// group remain: they are the owner's decision.
 fn make_private(paths: &[PathBuf]) -> Result<(), StoreError> {
     for path in paths {
         let Ok(metadata) = fs::metadata(path) else { continue };

@@ -2,7 +2,8 @@
 //!
 //! Each sample of the range is visited once, in the coarsest resolution that fits: whole days and hours from their
 //! sums, the rest by minutes, and minutes at the ends of the range by single samples. Where retention has removed the
-//! fine levels, a bucket belongs to the range in which its first sample can be: where it begins, or where the partition does.
+//! fine levels, a bucket belongs to the range in which its first sample can be: where it begins, or where the partition
+//! does.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -323,7 +324,8 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
     let coarsest = if threads == Threads::Apart { finest } else { Level::Day };
     let has_samples = coverage.removed == 0;
     let mut at_s = finest.start_of(from_ns / NS_PER_S);
-    // The first bucket of a partition may begin before its first sample: it lies in a range that begins before that sample.
+    // The first bucket of a partition may begin before its first sample: it lies in a range that begins before that
+    // sample.
     let is_whole = range_ns.start <= coverage.first_s.saturating_mul(NS_PER_S);
     let first_cut = !is_whole && at_s.saturating_mul(NS_PER_S) < from_ns;
     if first_cut {

@@ -1,9 +1,9 @@
 //! Costs of methods, lines, classes or packages: sums over all samples of a selection.
 //!
-//! Approach: each part's sums by node are added to one row for each name. No call tree is built, so a table is exact however
-//! many different stacks there are.
-//! Invariant: the rows' own CPU time adds up to that of the selection. Only names are bounded, because agents can invent
-//! them: beyond [`TEXT_BYTES`] the lightest are summed in a row [`LEFT_OUT`], and the answer says so.
+//! Approach: each part's sums by node are added to one row for each name. No call tree is built, so a table is exact
+//! however many different stacks there are.
+//! Invariant: the rows' own CPU time adds up to that of the selection. Only names are bounded, because agents can
+//! invent them: beyond [`TEXT_BYTES`] the lightest are summed in a row [`LEFT_OUT`], and the answer says so.
 
 use serde::{Deserialize, Serialize};
 
@@ -262,8 +262,8 @@ impl Row {
     }
 }
 
-/// Returns for each used node whether its name is absent from the path to it. Sums over these nodes count each sample once in
-/// spite of recursion.
+/// Returns for each used node whether its name is absent from the path to it. Sums over these nodes count each sample
+/// once in spite of recursion.
 fn outermost(dictionary: &Dictionary, sums: &NodeSums, name_of: &[u32], names: usize) -> Vec<bool> {
     let nodes = dictionary.nodes();
     let mut first_child = vec![0u32; nodes.len()];

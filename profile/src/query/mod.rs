@@ -1,7 +1,8 @@
 //! Queries over a source of samples.
 //!
-//! A [`selection`] chooses samples; [`flat`], [`tree`], [`difference`], [`regression`], [`lines`], [`timeline`] and [`processes`] compute
-//! answers, [`view`] as text. [`embedded`] computes the data of a self-contained page. Command line, HTTP API and page use [`question`].
+//! A [`selection`] chooses samples; [`flat`], [`tree`], [`difference`], [`regression`], [`lines`], [`timeline`] and
+//! [`processes`] compute answers, [`view`] as text. [`embedded`] computes the data of a self-contained page. Command
+//! line, HTTP API and page use [`question`].
 
 pub mod difference;
 pub mod drains;

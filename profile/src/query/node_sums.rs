@@ -1,4 +1,5 @@
-//! CPU time of a selection by node of each part's dictionary. Tables of methods and call trees are computed from these sums.
+//! CPU time of a selection by node of each part's dictionary. Tables of methods and call trees are computed from these
+//! sums.
 
 use std::ops::Range;
 

@@ -62,7 +62,8 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns a warning for each gap, and one for samples with wrong times, as sentences without capital and full stop.
+    /// Returns a warning for each gap, and one for samples with wrong times, as sentences without capital and full
+    /// stop.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let wrong = self.leaves_out_wrong_clocks.then(|| {
             "samples of processes with a wrong clock are left out; name a time (--from, --to) to see them"

@@ -23,7 +23,6 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::super::PRIVATE;
 use super::super::error::StoreError;
 
 /// Page size, as long as most blocks: shorter pages make files a fifth longer and reading slower
@@ -32,6 +31,9 @@ const PAGE_BYTES: u64 = 16 << 10;
 
 /// Page cache of a connection. A query reads each block once, so a larger cache helps little.
 const CACHE_BYTES: usize = 8 << 20;
+
+/// Mode of new files: profiles have names of private programs.
+pub(in super::super) const PRIVATE: u32 = 0o600;
 
 /// Maximum idle connections kept for the next queries; their page caches are released.
 const MOST_IDLE: usize = 2;

@@ -14,6 +14,7 @@ use super::super::error::{SCHEMA, StoreError};
 use super::super::memory::PartitionMemory;
 use super::super::rollup::Level;
 use super::super::session::{SessionRow, StoredSession};
+use super::completeness;
 use super::coverage::{Coverage, Written};
 use super::database::Reading;
 use super::keys;
@@ -39,7 +40,7 @@ pub(super) fn create(now_s: u64) -> String {
     let numbers = numbers_of(&coverage).into_iter().chain([(VERSION, SCHEMA)]);
     let numbers: Vec<String> =
         numbers.map(|(name, value)| format!("('{name}', {})", value.cast_signed())).collect();
-    format!("{} INSERT INTO meta VALUES{}; {}", create_all(), numbers.join(", "), keys::create())
+    format!("{} INSERT INTO meta VALUES{}; {}", create_all(), numbers.join(", "), completeness::create())
 }
 
 /// Returns the numbers of `meta` of a coverage, and their checksum.
@@ -92,11 +93,6 @@ pub(super) fn read_coverage(connection: &Connection) -> Result<Coverage, StoreEr
         None if number(VERSION)? < WITH_CHECKSUMS => Ok(coverage),
         _ => Err(StoreError::Damaged),
     }
-}
-
-/// Returns whether the partition has checksums of keys.
-pub(super) fn has_checksums(connection: &Connection) -> Result<bool, StoreError> {
-    Ok(number(connection, VERSION)? >= Some(WITH_CHECKSUMS))
 }
 
 /// Checks that the database is a partition of a version that can be read.

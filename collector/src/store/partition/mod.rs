@@ -6,6 +6,7 @@
 //! either in the journal or in blocks, and never in both.
 
 mod blocks;
+mod completeness;
 mod coverage;
 mod database;
 mod keys;
@@ -34,7 +35,7 @@ use tables::{DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, THREADS, session_
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 pub(super) use coverage::Coverage;
-pub(super) use database::{EXTENSION, Reading, UNFINISHED, is_left_over, remove, rename_with_logs};
+pub(super) use database::{EXTENSION, PRIVATE, Reading, UNFINISHED, is_left_over, remove, rename_with_logs};
 pub(super) use tables::{STACKS, THREAD_STACKS, TIMES, Table};
 
 /// A partition.
@@ -356,7 +357,7 @@ impl Partition {
     pub(super) fn verify(&self) -> Result<(), StoreError> {
         // Relaxed: two threads may both do it, with the same result.
         if !self.is_verified.load(Ordering::Relaxed) {
-            keys::verify(self.database.begin_read()?.connection()?)?;
+            completeness::verify(self.database.begin_read()?.connection()?)?;
             self.is_verified.store(true, Ordering::Relaxed);
         }
         Ok(())

@@ -171,8 +171,8 @@ impl Table {
         Ok(())
     }
 
-    /// Visits rows by key: those for which `condition` holds with `bounds`, and whose keys `is_selected` accepts. Blocks of
-    /// others are not read.
+    /// Visits rows by key: those for which `condition` holds with `bounds`, and whose keys `is_selected` accepts.
+    /// Blocks of others are not read.
     fn rows(
         &self,
         connection: &Connection,

@@ -70,8 +70,8 @@ fn shown(store: &Store, now_ns: u64, pairs: &[(&str, &str)]) -> (u64, u64, bool)
     (answer["samples"].as_u64().expect("a number"), length_ns / NS, span["leaves_out_wrong_clocks"] == true)
 }
 
-/// One machine's clock begins in 1970, another's is a century ahead: the default time of everybody's answers is that of the
-/// others, and the answer says that samples are left out.
+/// One machine's clock begins in 1970, another's is a century ahead: the default time of everybody's answers is that of
+/// the others, and the answer says that samples are left out.
 #[test]
 fn wrong_clocks_do_not_stretch_the_default_time() {
     const YEAR_NS: u64 = 365 * 86_400 * NS;

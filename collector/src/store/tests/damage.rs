@@ -64,7 +64,8 @@ fn damage_that_a_query_meets_is_left_out_of_its_answer() {
     check_gap(&store, &path);
 }
 
-/// Whatever bytes of a closed partition are overwritten: its samples are whole, or the answer says that they are missing.
+/// Whatever bytes of a closed partition are overwritten: its samples are whole, or the answer says that they are
+/// missing.
 #[test]
 fn overwritten_bytes_never_leave_out_samples_without_a_word() {
     let original = tempfile::tempdir().expect("temporary directory");

@@ -36,8 +36,8 @@ fn samples(store: &Store, range_s: std::ops::Range<u64>) -> u64 {
     sums(store, range_s).values().sum::<u64>() / INTERVAL_NS
 }
 
-/// Checks the sums of ranges whose ends are in `bounds`, at every level: ranges of whole buckets are exact, and adjacent ranges
-/// have every sample once.
+/// Checks the sums of ranges whose ends are in `bounds`, at every level: ranges of whole buckets are exact, and
+/// adjacent ranges have every sample once.
 fn check(seconds: &[u64], bounds: &[u64]) {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of(directory.path(), seconds);

@@ -71,8 +71,8 @@ impl Tree {
     }
 }
 
-/// Returns for each used node whether it is the first of the method `name` on the path to it. Sums over these nodes count each
-/// sample once in spite of recursion.
+/// Returns for each used node whether it is the first of the method `name` on the path to it. Sums over these nodes
+/// count each sample once in spite of recursion.
 fn outermost(dictionary: &Dictionary, sums: &NodeSums, name: &str) -> Vec<bool> {
     let nodes = dictionary.nodes();
     let is_named = |frame: u32| shortened(&dictionary.frame_text(frame)) == name;

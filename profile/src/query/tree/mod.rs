@@ -88,8 +88,8 @@ impl Tree {
         Ok((tree, span))
     }
 
-    /// Returns one tree with two selections, and the times they cover. It is bounded by the CPU time of both, so a node has all
-    /// of its CPU time of either side.
+    /// Returns one tree with two selections, and the times they cover. It is bounded by the CPU time of both, so a node
+    /// has all of its CPU time of either side.
     ///
     /// # Errors
     /// If the source cannot be read.

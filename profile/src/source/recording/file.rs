@@ -249,8 +249,8 @@ impl<R: Read> RecordingReader<R> {
         &self.hello
     }
 
-    /// Returns, after the end of the iterator, why messages are missing: it ended before the end of the file, or messages were
-    /// overwritten. `None` if every message was read.
+    /// Returns, after the end of the iterator, why messages are missing: it ended before the end of the file, or
+    /// messages were overwritten. `None` if every message was read.
     pub fn cut(&self) -> Option<FramingError> {
         self.cut
     }

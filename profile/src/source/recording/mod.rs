@@ -130,7 +130,8 @@ impl Recording {
     }
 }
 
-/// The sessions of a file of recordings, one after the other: several recordings in one file are a source like any other.
+/// The sessions of a file of recordings, one after the other: several recordings in one file are a source like any
+/// other.
 #[derive(Debug)]
 pub struct Recordings {
     sessions: Vec<Recording>,
