@@ -50,8 +50,8 @@ use jni::sys::{JNI_EEXIST, JNI_EINVAL, JNI_ERR, JNI_OK, JavaVM, jint};
 
 use crate::dumps::print;
 use crate::guest::log;
-use crate::jvmti::guard;
 use crate::jvmti::vm::Vm;
+use crate::jvmti::{guard, mark};
 use crate::options::Options;
 use crate::profile::events::{self, ClaimError};
 use crate::profile::start::{self, Refusal};
@@ -80,13 +80,16 @@ fn with_environment(options: &str) -> String {
     options::environment::before(options, std::env::vars_os())
 }
 
+/// What a start returns while the last profile has samples to deliver; no code of JNI.
+const ENDING: jint = -7;
+
 /// Options of an attach that ends the profile.
 const STOP: &str = "stop";
 
 /// Called by the VM when the agent is attached to a running program.
 ///
-/// Returns 0; with `strict` another value if no profile begins, `JNI_EEXIST` (-5) if one runs already. With `stop`
-/// returns `JNI_EINVAL` (-6) if none runs.
+/// Returns 0; with `strict` another value if no profile begins: `JNI_EEXIST` (-5) if one runs already, [`ENDING`] if the last one
+/// has samples to deliver. With `stop` returns `JNI_EINVAL` (-6) if none runs.
 ///
 /// # Safety
 /// Called by the VM only.
@@ -145,6 +148,7 @@ pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
 /// `vm` is the pointer that the VM passes to an entry point; `options` is null or a NUL-terminated string.
 #[allow(unsafe_code, reason = "entry point")]
 unsafe fn arguments(vm: *mut JavaVM, options: *const c_char) -> (Vm, String) {
+    mark::show_agent();
     // SAFETY: by the caller's promise.
     let vm = unsafe { Vm::new(vm) };
     if options.is_null() {
@@ -171,7 +175,11 @@ fn load(vm: Vm, text: &str, is_attached: bool) -> jint {
     let code = match refusal {
         Refusal::Claimed(claimed) => {
             log::print(&claimed.to_string());
-            if claimed == ClaimError::Running { JNI_EEXIST } else { JNI_ERR }
+            match claimed {
+                ClaimError::Running => JNI_EEXIST,
+                ClaimError::Ending => ENDING,
+                ClaimError::Disabled => JNI_ERR,
+            }
         }
         refusal => {
             let consequence = match strict && !is_attached {

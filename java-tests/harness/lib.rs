@@ -28,12 +28,14 @@ mod native_library;
 mod process;
 mod processors;
 pub mod python;
+pub mod reached;
 mod run;
 mod stacks;
 mod starvation;
 mod summary;
 mod tolerance;
 mod truth;
+pub mod visible;
 mod workload;
 
 pub use generated_classes::GeneratedClasses;

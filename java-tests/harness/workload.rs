@@ -12,7 +12,7 @@ use crate::jdk::{Jdk, crate_folder};
 use crate::process::{self, Finished};
 use crate::processors::{pending_signals, pin_process};
 use crate::run::Run;
-use crate::{binaries, java_classes, truth};
+use crate::{binaries, java_classes, truth, visible};
 
 /// JVM option that lets a virtual thread read the CPU clock of its carrier.
 pub const CARRIER_CLOCK_OPTION: &str = "--add-opens=java.management/sun.management=ALL-UNNAMED";
@@ -205,7 +205,12 @@ impl Workload {
         }
         arguments.extend(self.jvm_options.iter().map(OsString::from));
         if let Some(class) = self.class {
-            arguments.extend(["-cp".into(), java_classes::classes().into(), class.into()]);
+            // A launcher may give the JVM another user or another file system.
+            let classes = match self.launcher.is_empty() {
+                true => java_classes::classes().to_owned(),
+                false => visible::classes(),
+            };
+            arguments.extend(["-cp".into(), classes.into(), class.into()]);
         }
         arguments.extend(self.arguments.iter().map(OsString::from));
         arguments

@@ -4,44 +4,12 @@
 //! The tests make namespaces with `unshare` and other users with `setpriv`; where that is not allowed, they are skipped.
 
 use std::fs::{self, Permissions};
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use java_tests::{Finished, Jdk, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run};
-
-/// Returns a folder that JVMs with their own `/tmp` and of other users see as well.
-fn shared_folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir_in("/var/tmp").expect("a writable /var/tmp");
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("own folder");
-    folder
-}
-
-/// Returns whether a launcher works here; says so if not.
-fn is_allowed(launcher: &[&str]) -> bool {
-    let mut words = launcher.iter().copied().chain(["true"]);
-    let allowed = Command::new(words.next().expect("a program")).args(words).output();
-    let allowed = allowed.is_ok_and(|output| output.status.success());
-    if !allowed {
-        let test = std::thread::current().name().unwrap_or("?").to_owned();
-        // Written to the file descriptor, because the test runner captures `eprintln!` of passing tests.
-        let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {launcher:?} is not allowed here");
-    }
-    allowed
-}
-
-/// Returns the row of `tickwalk list` whose program contains `text`.
-fn listed(text: &str) -> serde_json::Value {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(["list", "--json"]);
-    let finished = run(command, |_| ());
-    let rows: serde_json::Value = serde_json::from_str(&finished.stdout).expect("JSON");
-    let rows = rows.as_array().expect("a list");
-    let is_it =
-        |row: &&serde_json::Value| row["program"].as_str().is_some_and(|program| program.contains(text));
-    rows.iter().find(is_it).unwrap_or_else(|| panic!("no {text} in {rows:?}")).clone()
-}
+use java_tests::reached::{assert_refused, is_allowed, with_burner};
+use java_tests::{Finished, Jdk, binaries, on_every_jdk, on_jdks, run, visible};
 
 /// Most profiles until one has a sample.
 const ATTEMPTS: usize = 3;
@@ -60,53 +28,11 @@ fn attach(options: &[&str], folder: &Path, pid: i64) -> Finished {
     (0..ATTEMPTS).map(|_| attempt()).find(has_run).expect("the JVM gets a processor")
 }
 
-/// A JVM that runs Burner through a launcher.
-struct Reached {
-    /// What `tickwalk list` shows.
-    row: serde_json::Value,
-    /// Its process id for this process.
-    pid: i64,
-}
-
-/// Runs Burner through `launcher`, calls `check` once while it runs, and asserts that it ends well.
-fn with_burner(
-    jdk: &Jdk,
-    launcher: &[&str],
-    options: &[&str],
-    mut check: impl FnMut(&Reached, &Path),
-) -> Finished {
-    let folder = shared_folder();
-    let end_file = folder.path().join("end-file");
-    let mut workload = Workload::new("Burner").argument(0).argument(end_file.display()).launcher(launcher);
-    for option in options {
-        workload = workload.jvm_option(option);
-    }
-    let mut is_checked = false;
-    let program = workload.run_unprofiled_watched(jdk, |_, _| {
-        if !std::mem::replace(&mut is_checked, true) {
-            let row = listed(&end_file.display().to_string());
-            let pid = row["pid"].as_i64().expect("a process id");
-            check(&Reached { row, pid }, folder.path());
-            create_end_file(&end_file);
-        }
-    });
-    assert!(is_checked, "{}", program.stderr);
-    assert_eq!(program.exit_code(), 0, "{}", program.stderr);
-    program
-}
-
 const ONE_SECOND: [&str; 2] = ["--duration", "1s"];
 
 fn assert_profiled(attached: &Finished) {
     assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
     assert!(attached.stderr.contains("Burner.burn"), "{}", attached.stderr);
-}
-
-/// Asserts exit code 1 and exactly one line on standard error, which contains `text`.
-fn assert_refused(finished: &Finished, text: &str) {
-    assert_eq!(finished.exit_code(), 1, "{}", finished.stderr);
-    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
-    assert!(finished.stderr.contains(text), "{}", finished.stderr);
 }
 
 /// Returns the names in a directory that the JVM sees, without those that the JVM itself has made.
@@ -207,17 +133,19 @@ on_jdks! { concurrent 11, 21;
 on_jdks! { concurrent 17;
     /// In a container the library of this command is not in the file system, and its `/tmp` may be mounted noexec.
     fn brings_the_library_to_a_jvm_that_does_not_see_it(jdk) {
+        let programs = visible::programs();
         let hides = format!(
             r#"mount -t tmpfs -o noexec none /tmp && mount -t tmpfs none {} && exec "$@""#,
-            binaries::agent().parent().expect("a folder").display()
+            programs.display()
         );
+        let agent = programs.join("libtickwalk.so").display().to_string();
         let launcher = ["unshare", "-m", "sh", "-c", &hides, "sh"];
         if !is_allowed(&launcher) {
             return;
         }
         with_burner(jdk, &launcher, &[], |jvm, folder| {
             for _ in 0..2 {
-                assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+                assert_profiled(&attach(&["--agent", &agent, "--duration", "1s"], folder, jvm.pid));
             }
             let [agent] = &agents(jvm.pid)[..] else { panic!("{:?}", agents(jvm.pid)) };
             assert!(agent.contains("/libtickwalk-") && agent.ends_with(" (deleted)"), "{agent}");
@@ -231,8 +159,9 @@ on_jdks! { concurrent 17;
 on_jdks! { concurrent 17;
     /// In a container where no file could be loaded that a command writes, a copy lies at the path of the library.
     fn loads_a_copy_at_the_path_of_the_library(jdk) {
-        let agent = binaries::agent();
-        let (agent_text, folder) = (agent.display(), agent.parent().expect("a folder").display());
+        let programs = visible::programs();
+        let (agent_text, folder) = (programs.join("libtickwalk.so").display().to_string(), programs.display());
+        let options = ["--agent", &agent_text, "--duration", "1s"];
         let noexec = |place: &str| format!("mount -t tmpfs -o noexec none {place}");
         let noexec = ["/tmp", "/dev/shm"].map(noexec).join(" && ");
         // The test's own folder is there.
@@ -245,12 +174,12 @@ on_jdks! { concurrent 17;
         }
         with_burner(jdk, &launcher(&with), &[], |jvm, folder| {
             for _ in 0..2 {
-                assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+                assert_profiled(&attach(&options, folder, jvm.pid));
             }
-            assert_eq!(agents(jvm.pid), [agent_text.to_string()]);
+            assert_eq!(agents(jvm.pid), [agent_text.clone()]);
         });
         with_burner(jdk, &launcher(&without), &[], |jvm, folder| {
-            assert_refused(&attach(&ONE_SECOND, folder, jvm.pid), "name that path with --agent");
+            assert_refused(&attach(&options, folder, jvm.pid), "name that path with --agent");
         });
     }
 }
@@ -288,7 +217,7 @@ on_jdks! { concurrent 17, 25;
         }
         with_burner(jdk, &[], &[], |jvm, _| {
             let mut command = Command::new(OTHER_USER[0]);
-            command.args(&OTHER_USER[1..]).arg(binaries::tickwalk()).arg("attach").arg("-o");
+            command.args(&OTHER_USER[1..]).arg(visible::programs().join("tickwalk")).arg("attach").arg("-o");
             command.arg("/var/tmp/never-written.tickwalk").arg(jvm.pid.to_string());
             let refused = run(command, |_| ());
             assert_refused(&refused, "belongs to user root; run tickwalk as that user");

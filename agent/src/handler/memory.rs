@@ -72,7 +72,7 @@ const FLAG_BYTES: usize = slots::MAX_THREADS as usize;
 /// Publishes the memory to handlers.
 ///
 /// # Errors
-/// [`StartError::Signal`], [`StartError::Memory`].
+/// [`StartError::Signal`], [`StartError::Memory`], [`StartError::Thread`].
 pub fn publish(
     options: &Options,
     prepared: Option<Room>,
@@ -88,7 +88,7 @@ pub fn publish(
         prepared.as_ref().and_then(|room| room.region.as_ref().ok()).map(|region| region.as_ptr() as usize);
     slots::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)), address);
     let begin = || PreparedRoom::begin(options, || ()).and_then(PreparedRoom::finish).map(|(room, ())| room);
-    let Room { region, block, classes } = prepared.map_or_else(begin, Ok).map_err(StartError::Memory)?;
+    let Room { region, block, classes } = prepared.map_or_else(begin, Ok).map_err(StartError::Thread)?;
     let region = region.map_err(StartError::Memory)?;
     let start = options.debug.queues.start;
     let (flags, region) = region.split_at_mut(FLAG_BYTES);

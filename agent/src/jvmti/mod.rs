@@ -49,6 +49,7 @@ pub mod guard;
 pub mod initialised;
 pub mod jni_calls;
 pub mod loaders;
+pub mod mark;
 pub mod routines;
 pub mod safe_fetch;
 pub mod stack_trace;

@@ -65,8 +65,10 @@ pub enum StartError {
     /// Memory for queues and copies could not be mapped.
     #[error("cannot map memory for samples: {0}; raise the limit of virtual memory (ulimit -v)")]
     Memory(io::Error),
-    /// The sampler thread could not be started.
-    #[error("cannot start the sampler thread: {0}; raise the limit of threads (ulimit -u)")]
+    /// A thread of the profile could not be started.
+    #[error(
+        "cannot start a thread: {0}; raise the limit of threads (ulimit -u, or pids.max of the control group)"
+    )]
     Thread(io::Error),
 }
 

@@ -18,6 +18,7 @@ use super::pauses;
 use crate::guest::log;
 use crate::handler::{install, io_signal, slots};
 use crate::jvmti::jni_calls::Jni;
+use crate::jvmti::mark::{self, Mark};
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{JvmtiError, ThreadRef, guard, routines};
 use crate::profile::error::StartError;
@@ -49,8 +50,10 @@ static REPEAT: Mutex<Option<fn()>> = Mutex::new(None);
 /// Which profile, if any, owns this process.
 enum Claim {
     Free,
-    /// A profile is prepared or runs.
-    Active,
+    /// A profile is prepared or runs; other processes see that by the mark.
+    Active {
+        _mark: Option<Mark>,
+    },
     /// A profile has ended, but its sampler thread still sends samples and reads memory that the next one would reuse.
     Ending(JoinHandle<()>),
 }
@@ -75,14 +78,15 @@ pub enum ClaimError {
 /// [`ClaimError`].
 pub fn claim() -> Result<(), ClaimError> {
     guard::set_on_panic(abandon);
+    mark::show_agent();
     if guard::is_disabled() {
         return Err(ClaimError::Disabled);
     }
     let mut claim = CLAIM.lock();
     match &*claim {
-        Claim::Active => return Err(ClaimError::Running),
+        Claim::Active { .. } => return Err(ClaimError::Running),
         Claim::Ending(thread) if !thread.is_finished() => return Err(ClaimError::Ending),
-        Claim::Free | Claim::Ending(_) => *claim = Claim::Active,
+        Claim::Free | Claim::Ending(_) => *claim = Claim::Active { _mark: Mark::of_profile() },
     }
     Ok(())
 }
@@ -95,7 +99,7 @@ pub fn phase() -> Phase {
     match &*CLAIM.lock() {
         Claim::Ending(thread) if !thread.is_finished() => return Phase::Ending,
         Claim::Free | Claim::Ending(_) => return Phase::Idle,
-        Claim::Active => {}
+        Claim::Active { .. } => {}
     }
     match &*STATE.read() {
         State::Running(_) => Phase::Running,

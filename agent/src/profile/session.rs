@@ -197,7 +197,7 @@ impl Session {
             is_attached,
         } = prepared;
         let unsupported = |error: LayoutError| StartError::unsupported(&jvmti, error.to_string());
-        let (room, tables) = preparation.finish().map_err(StartError::Memory)?;
+        let (room, tables) = preparation.finish().map_err(StartError::Thread)?;
         let VmTables { mut hotspot, mounted } = tables.map_err(unsupported)?;
         check_mode(options.mode, &hotspot)?;
         vm_memory::start(&mut hotspot, memory).map_err(unsupported)?;

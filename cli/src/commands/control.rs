@@ -2,7 +2,7 @@
 //! while no command waits.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,13 +11,14 @@ use clap::Args;
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
 use profile::source::recording::keep_existing;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
 use super::profiling::Sampling;
 use crate::jvm::agent::{self, Status};
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
+use crate::jvm::foreign::{self, Links};
 use crate::launch::agent_library;
 use crate::launch::plain;
 use crate::options::values::{Time, rows};
@@ -25,6 +26,9 @@ use crate::output;
 use crate::output::table::TableOutput;
 use crate::source::file_format::{FileFormat, export_file, format_by_name};
 use crate::source::{now_ns, read_recording};
+
+/// Most bytes of a recording that are copied from another process; a profile of a busy JVM writes some 100 MB in a day.
+const MAX_RECORDING: u64 = 8 << 30;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -159,7 +163,7 @@ fn has_destination(status: &Status) -> bool {
 
 /// Returns the path of the recording for the agent.
 fn recording_of(jvm: &Jvm, output: Option<&Path>, repeats: bool) -> anyhow::Result<String> {
-    let pid = jvm.process().0;
+    let pid = jvm.process().id();
     let default =
         PathBuf::from(if repeats { format!("{pid}-%t.tickwalk") } else { format!("{pid}.tickwalk") });
     let path = match output {
@@ -185,9 +189,6 @@ pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
     let pid = arguments.shown.pid;
     arguments.shown.check()?;
     let jvm = Jvm::find(pid)?;
-    if !agent::is_profiled(jvm.process()) {
-        return Err(AttachError::NotProfiled(pid).into());
-    }
     let status = Status::of(&jvm)?;
     agent::stop(&jvm)?;
     output::tell(format_args!("tickwalk: the profile of JVM {pid} has ended"));
@@ -206,10 +207,10 @@ pub fn dump(arguments: &Dump) -> anyhow::Result<ExitCode> {
     let pid = arguments.shown.pid;
     arguments.shown.check()?;
     let jvm = Jvm::find(pid)?;
-    if !agent::is_profiled(jvm.process()) {
+    let status = Status::of(&jvm)?.filter(|status| status.state() == "running");
+    if status.is_none() {
         return Err(AttachError::NotProfiled(pid).into());
     }
-    let status = Status::of(&jvm)?;
     match status.as_ref().and_then(Status::file) {
         Some(file) => show(&jvm, file, &arguments.shown, true),
         None if status.as_ref().is_some_and(|status| status.fact("result").is_some()) => bail!(
@@ -225,9 +226,17 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
     // The copy that is read does not grow, and a link of the JVM's user leads to what that user may read.
     let directory = output::temporary_directory()?;
     let copy = directory.path().join("recording");
-    let mut from = open_for(jvm, file).with_context(|| format!("cannot read {}", file.display()))?;
+    let from = open_for(jvm, file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut to = fs::File::create(&copy).context("cannot write a temporary file")?;
-    io::copy(&mut from, &mut to).context("cannot copy the recording")?;
+    // The recording may grow meanwhile.
+    let length = from.metadata().context("cannot read the recording")?.len();
+    if length > MAX_RECORDING {
+        bail!(
+            "the recording {} has {length} bytes; read it with tickwalk top, export or query",
+            file.display()
+        );
+    }
+    io::copy(&mut from.take(length), &mut to).context("cannot copy the recording")?;
     let recording = read_recording(&copy)?;
     let (all, report) = (Selection::default(), Report { goes_on, ..Report::of_methods(shown.top) });
     let text = match shown.json {
@@ -235,7 +244,7 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
         false => table::report(&recording, &all, report, now_ns())?,
     };
     output::print(|out| writeln!(out, "{text}"))?;
-    output::tell(format_args!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().0));
+    output::tell(format_args!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().id()));
     if let Some(path) = &shown.output {
         let format = FileFormat::of(shown.format, path);
         match format {
@@ -250,16 +259,12 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens a file with the rights of the JVM's user, and as that user sees it: absolute links start at the JVM's root.
+/// Opens a regular file with the rights of the JVM's user, and as that user sees it: absolute links start at the JVM's root.
 fn open_for(jvm: &Jvm, file: &Path) -> io::Result<fs::File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(jvm.process().file("root"), flags, Mode::empty())?;
-    let inner = file.strip_prefix("/").unwrap_or(file);
-    // A pipe in place of the recording must not make this command wait.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened =
-        jvm.owner().act(|| Ok(openat2(&root, inner, flags, Mode::empty(), ResolveFlags::IN_ROOT)?))?;
-    Ok(opened.into())
+    // The way to it needs the rights of this process.
+    let root = rustix::fs::open(jvm.process().root(), flags, Mode::empty())?;
+    jvm.owner().act(|| foreign::open_below(&root, file, Links::Followed))
 }
 
 /// The status as JSON.

@@ -1,9 +1,9 @@
 //! `tickwalk dump-stacks`: prints the stacks of all threads of a running JVM, native and Java frames.
 
-use std::io::Read;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -11,6 +11,8 @@ use clap::Args;
 use crate::jvm::agent;
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
+use crate::jvm::identity::Owner;
+use crate::jvm::socket;
 use crate::jvm::workplace::Workplace;
 use crate::launch::agent_library;
 use crate::options::values::Time;
@@ -18,6 +20,8 @@ use crate::output;
 
 /// Begins the answer of an agent that makes no dump.
 const ERROR: &str = "error: ";
+/// Most bytes of a dump: those of 10,000 threads with 100 frames each.
+const MAX_DUMP: usize = 256 << 20;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -40,27 +44,35 @@ pub struct Arguments {
     pid: i32,
 }
 
+/// Returns whether a user who may attach to the JVM holds the name. Any other user could take it to prevent dumps.
+fn is_held_by_a_command(name: &str, owner: Owner) -> bool {
+    let holder = socket::connect_to_name(name).and_then(|stream| socket::peer_user(&stream));
+    holder.is_ok_and(|user| [0, owner.user, Owner::own().user].contains(&user))
+}
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let pid = arguments.pid;
     let library = agent_library::find(arguments.agent.as_deref())?;
     let jvm = Jvm::find(pid)?.answering_within(arguments.timeout.0);
     // Requests to one JVM wait for each other, so the second would only be late.
-    let name = SocketAddr::from_abstract_name(format!("tickwalk-dump-stacks-{pid}"))?;
-    let Ok(_only) = UnixListener::bind_addr(&name) else {
+    let name = format!("tickwalk-dump-stacks-{pid}");
+    let only = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?).ok();
+    if only.is_none() && is_held_by_a_command(&name, jvm.owner()) {
         bail!("another command is dumping the stacks of JVM {pid}; try again when it is done");
-    };
+    }
     let no_directory = |error| AttachError::NoDirectory(pid, error);
     let workplace = Workplace::for_socket(jvm.process(), jvm.owner()).map_err(no_directory)?;
-    let (listener, socket) = workplace.listen("stacks").map_err(no_directory)?;
+    let (listener, path) = workplace.listen("stacks").map_err(no_directory)?;
     // The agent writes before its answer to the attachment, and a dump is larger than a socket's buffer.
-    let reader = std::thread::spawn(move || -> std::io::Result<String> {
-        let (mut stream, _) = listener.accept()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Ok(text)
-    });
-    agent::call(&jvm, &library, &format!("stacks,reply={}", socket.display()))?;
+    let (process, deadline) = (jvm.process(), Instant::now() + arguments.timeout.0);
+    let read = move || {
+        let stream = socket::accept(&listener, process, deadline)?;
+        socket::read(&stream, MAX_DUMP, deadline)
+    };
+    let reader = std::thread::Builder::new().spawn(read).context("cannot start a thread")?;
+    agent::call(&jvm, &library, &format!("stacks,reply={}", path.display()))?;
     let text = reader.join().ok().context("cannot read the stacks")?.context("cannot read the stacks")?;
+    let text = socket::printable(&text);
     if let Some(reason) = text.strip_prefix(ERROR) {
         bail!("JVM {pid}: {}", reason.trim_end());
     }

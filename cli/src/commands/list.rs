@@ -13,7 +13,7 @@ use crate::output::table::TableOutput;
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
 STATE says whether a profile can begin: idle (yes), profiled (one runs), other user (run tickwalk as that user or as the
-superuser), attach disabled (-XX:+DisableAttachMechanism), no SIGQUIT handler (still starting, or -Xrs), musl (the agent
+superuser), undumpable (it can begin; whether one runs is hidden, see PR_SET_DUMPABLE), attach disabled (-XX:+DisableAttachMechanism), no SIGQUIT handler (still starting, or -Xrs), musl (the agent
 needs glibc). CONTAINER is the beginning of a container's id, the unit of a JVM that systemd separates, or a namespace.
 No JVM is disturbed by a list.")]
 pub struct Arguments {

@@ -1,10 +1,9 @@
 //! The JVMs that run here, and whether they can be attached to.
 
-use std::fs;
-
 use super::limits::has_private_tmp;
 use super::{Finding, Status};
 use crate::jvm::list::{self, Row, State};
+use crate::jvm::process::Process;
 
 const SUBJECT: &str = "JVM";
 
@@ -33,7 +32,7 @@ pub(super) fn examine() -> Vec<Finding> {
 fn finding(row: &Row) -> Finding {
     let program: String = row.program.chars().take(SHOWN_CHARACTERS).collect();
     let place = row.container.as_ref().map_or(String::new(), |place| format!(" in {place}"));
-    let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", row.pid)).unwrap_or_default();
+    let mounts = Process::of(row.pid).mounts();
     let tmp = if has_private_tmp(&mounts) { ", with a /tmp of its own (PrivateTmp=yes)" } else { "" };
     let found = |state: &str| format!("{} {program}{place}{tmp}: {state}", row.pid);
     let warn = |state: &str, fix: &str| Finding::warn(SUBJECT, found(state), fix);
@@ -42,6 +41,12 @@ fn finding(row: &Row) -> Finding {
             Finding { status: Status::Ok, subject: SUBJECT, found: found("can be profiled"), fix: None }
         }
         State::Profiled => Finding::ok(SUBJECT, found("is being profiled")),
+        State::Undumpable => Finding::ok(
+            SUBJECT,
+            found(
+                "can be attached to; it cannot be dumped (PR_SET_DUMPABLE), so what runs in it is not seen",
+            ),
+        ),
         State::OtherUser => warn("belongs to another user", "run tickwalk as that user or as the superuser"),
         State::AttachDisabled => warn(
             "runs with -XX:+DisableAttachMechanism",

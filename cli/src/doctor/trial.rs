@@ -13,6 +13,7 @@ use profile::text::quantity::duration;
 
 use super::Finding;
 use crate::experiment::jvm::{CLASS_NAME, write_class};
+use crate::output::private_directory;
 
 const SUBJECT: &str = "trial run";
 /// Arguments of the program: 60 ms of CPU time in each of nine ways, however busy the machine is.
@@ -36,7 +37,7 @@ fn run(java: &Path, agent: &Path) -> Result<(ProcessProfile, Vec<String>), Findi
     let unwritable = |error: io::Error| {
         fail(format!("cannot write temporary files: {error}"), "set TMPDIR to a writable directory")
     };
-    let folder = tempfile::tempdir().map_err(unwritable)?;
+    let folder = private_directory().tempdir().map_err(unwritable)?;
     write_class(folder.path()).map_err(unwritable)?;
     let recording = folder.path().join("trial.tickwalk");
     let output = Command::new(java)

@@ -4,6 +4,8 @@
 //! that was replaced later; the linker takes a loaded library for the file with the same path.
 //! Approach: use the path if the JVM finds the same file there, else a copy in a private directory. The name of a copy
 //! depends on its content, and the loaded copy is used again: the linker finds it by its path although the file is removed.
+//! A library is recognised as an agent by a mapping that the agent makes, whose name tells an address in the library; a
+//! profile by another such mapping, which lasts as long as the profile.
 //! Invariant: of one file, at most one copy is loaded, however often a JVM is profiled.
 //! Sources: glibc `elf/dl-load.c` (`_dl_map_object` compares names before it opens a file), dlopen(3).
 
@@ -11,38 +13,65 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::attach::Jvm;
 use super::errors::AttachError;
+use super::foreign::{self, Links};
 use super::process::{MappedFile, Process};
+use super::socket;
 use super::workplace::{self, Workplace};
+use crate::launch::agent_library;
 
-/// Name of the thread that every profile has; the kernel keeps 15 bytes of "tickwalk-sampler".
-const SAMPLER_THREAD: &str = "tickwalk-sample";
+/// Beginning of the path of the mapping that a loaded agent makes; the rest is an address in its library, in hexadecimal.
+const AGENT_MARK: &str = "/memfd:tickwalk-agent-";
+/// As [`AGENT_MARK`], for a profile.
+const PROFILE_MARK: &str = "/memfd:tickwalk-profile-";
 
 /// Time limit for the text of a status.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of a status: two option strings and two paths.
-const MAX_STATUS: u64 = 64 << 10;
+const MAX_STATUS: usize = 64 << 10;
 
-/// Returns whether a profile runs in a process, whichever agent runs it.
-pub fn is_profiled(process: Process) -> bool {
-    process.has_thread(SAMPLER_THREAD)
+/// Returns whether a profile runs in a process with these mappings, whichever agent runs it.
+pub fn is_profiled(mapped: &[MappedFile]) -> bool {
+    mapped.iter().any(|file| file.path.to_str().is_some_and(|path| path.starts_with(PROFILE_MARK)))
 }
 
-/// Returns the paths of the agents that a process has loaded.
-///
-/// # Errors
-/// If the process has ended, or belongs to another user.
-pub fn loaded(process: Process) -> std::io::Result<Vec<MappedFile>> {
-    let mut agents = process.mapped_files()?;
-    agents.retain(|file| {
-        let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name == "libtickwalk.so" || name.starts_with("libtickwalk-") && name.ends_with(".so")
-    });
-    Ok(agents)
+/// Returns the libraries among these mappings that are agents.
+fn agents_of(mapped: Vec<MappedFile>) -> Vec<MappedFile> {
+    let address = |file: &MappedFile| {
+        let digits = file.path.to_str()?.strip_prefix(AGENT_MARK)?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    let marked: Vec<u64> = mapped.iter().filter_map(address).collect();
+    let is_agent = |file: &MappedFile| match &marked[..] {
+        // An agent of an earlier version, or one that may not make a mapping with a name.
+        [] => is_named_as_agent(file),
+        marked => marked.iter().any(|address| file.holds(*address)),
+    };
+    mapped.into_iter().filter(is_agent).collect()
+}
+
+fn is_named_as_agent(file: &MappedFile) -> bool {
+    let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name == agent_library::FILE_NAME || name.starts_with("libtickwalk-") && name.ends_with(".so")
+}
+
+/// Returns the agents that a process has loaded; of one that hides its mappings, none is known.
+fn loaded(process: Process) -> std::io::Result<Vec<MappedFile>> {
+    if process.is_hidden() { Ok(Vec::new()) } else { process.mapped_files().map(agents_of) }
+}
+
+/// Returns the paths of the agents that a JVM may have loaded, for the JVM. In one that hides its mappings this is the library
+/// of this command, which is loaded to answer if it is not there.
+fn paths_of_agents(jvm: &Jvm) -> Result<Vec<String>, AttachError> {
+    let paths: Vec<PathBuf> = match jvm.process().is_hidden() {
+        true => agent_library::find(None).into_iter().collect(),
+        false => loaded(jvm.process())?.into_iter().map(|agent| agent.path).collect(),
+    };
+    Ok(paths.iter().filter_map(|path| path.to_str()).map(str::to_owned).collect())
 }
 
 /// Starts a profile with the agent at `library`, a path of this process.
@@ -50,11 +79,8 @@ pub fn loaded(process: Process) -> std::io::Result<Vec<MappedFile>> {
 /// # Errors
 /// As [`Jvm::load`].
 pub fn start(jvm: &Jvm, library: &Path, options: &str) -> Result<String, AttachError> {
-    let process = jvm.process();
-    if is_profiled(process) {
-        return Err(AttachError::Profiled(process.0));
-    }
-    let agents = loaded(process)?;
+    jvm.check_room_for_profile()?;
+    let agents = loaded(jvm.process())?;
     match waiting(jvm, &agents)? {
         Some(path) => jvm.load(&path, options).map(|()| path),
         None => load(jvm, library, &agents, options),
@@ -85,7 +111,7 @@ fn load(jvm: &Jvm, library: &Path, agents: &[MappedFile], options: &str) -> Resu
     {
         return jvm.load(copy, options).map(|()| copy.to_owned());
     }
-    let no_directory = |error| AttachError::NoDirectory(process.0, error);
+    let no_directory = |error| AttachError::NoDirectory(process.id(), error);
     let workplace = Workplace::for_library(process, jvm.owner()).map_err(no_directory)?;
     let copy = workplace.copy(library, &name).map_err(no_directory)?;
     let copy = copy.to_str().ok_or(AttachError::BadArgument)?;
@@ -93,14 +119,23 @@ fn load(jvm: &Jvm, library: &Path, agents: &[MappedFile], options: &str) -> Resu
 }
 
 /// Returns the path of a loaded agent of this version that waits for a start.
+///
+/// # Errors
+/// [`AttachError::Profiled`] if one of them runs a profile, which the others do not know of.
 fn waiting(jvm: &Jvm, agents: &[MappedFile]) -> Result<Option<String>, AttachError> {
+    let mut found = None;
     for path in agents.iter().filter_map(|agent| agent.path.to_str()) {
         let status = Status::ask(jvm, path)?;
-        if status.state() == "waiting" && status.fact("version") == Some(env!("CARGO_PKG_VERSION")) {
-            return Ok(Some(path.to_owned()));
+        match status.state() {
+            "running" | "starting" => return Err(AttachError::Profiled(jvm.process().id())),
+            "ending" => return Err(AttachError::Ending(jvm.process().id())),
+            "waiting" if status.fact("version") == Some(env!("CARGO_PKG_VERSION")) => {
+                found = Some(path.to_owned());
+            }
+            _ => {}
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// What a loaded agent says about itself.
@@ -117,20 +152,19 @@ impl Status {
     /// # Errors
     /// As [`Jvm::load`].
     fn ask(jvm: &Jvm, library: &str) -> Result<Self, AttachError> {
-        let no_directory = |error| AttachError::NoDirectory(jvm.process().0, error);
-        let workplace = Workplace::for_socket(jvm.process(), jvm.owner()).map_err(no_directory)?;
+        let process = jvm.process();
+        let no_directory = |error| AttachError::NoDirectory(process.id(), error);
+        let workplace = Workplace::for_socket(process, jvm.owner()).map_err(no_directory)?;
         let (listener, socket) = workplace.listen("status").map_err(no_directory)?;
-        listener.set_nonblocking(true)?;
         jvm.load(library, &format!("status,reply={}", socket.display()))?;
         // The agent has connected and written before it returned.
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        let mut text = String::new();
-        stream.by_ref().take(MAX_STATUS).read_to_string(&mut text)?;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let text = socket::accept(&listener, process, deadline)
+            .and_then(|stream| socket::read(&stream, MAX_STATUS, deadline))
+            .map_err(|_| AttachError::NoStatus(process.id()))?;
         let facts = text.lines().filter_map(|line| line.split_once('='));
-        let facts = facts.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Ok(Self { library: library.to_owned(), facts })
+        let facts = facts.map(|(name, value)| (socket::printable(name), socket::printable(value)));
+        Ok(Self { library: library.to_owned(), facts: facts.collect() })
     }
 
     /// Asks the loaded agents; returns the one that profiles, else one that waits for a start, else any. `None` if no agent
@@ -139,9 +173,8 @@ impl Status {
     /// # Errors
     /// As [`Jvm::load`].
     pub fn of(jvm: &Jvm) -> Result<Option<Self>, AttachError> {
-        let agents = loaded(jvm.process())?;
-        let paths = agents.iter().filter_map(|agent| agent.path.to_str());
-        let all: Vec<Self> = paths.map(|path| Self::ask(jvm, path)).collect::<Result<_, _>>()?;
+        let paths = paths_of_agents(jvm)?;
+        let all: Vec<Self> = paths.iter().map(|path| Self::ask(jvm, path)).collect::<Result<_, _>>()?;
         let order = ["running", "starting", "ending", "waiting", "idle"];
         let rank =
             |status: &Self| order.iter().position(|state| *state == status.state()).unwrap_or(order.len());
@@ -171,14 +204,14 @@ impl Status {
 
 /// Returns whether the JVM finds the same file at this path, and has not loaded another one from there.
 fn can_load(process: Process, library: &Path, agents: &[MappedFile]) -> bool {
-    let inner = process.outer_path(library);
-    let (Ok(ours), Ok(theirs)) = (fs::metadata(library), fs::metadata(&inner)) else { return false };
+    let Ok(file) = foreign::open(&process.root(), library, Links::Followed) else { return false };
+    let (Ok(ours), Ok(theirs)) = (fs::metadata(library), file.metadata()) else { return false };
     let is_same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
     // A container that cannot be written to may have a copy.
     let is_copy = || {
-        theirs.is_file()
-            && ours.len() == theirs.len()
-            && matches!((fs::read(library), fs::read(inner)), (Ok(ours), Ok(theirs)) if ours == theirs)
+        let mut bytes = Vec::new();
+        let is_read = file.take(ours.len() + 1).read_to_end(&mut bytes).is_ok();
+        is_read && ours.len() == theirs.len() && fs::read(library).is_ok_and(|ours| ours == bytes)
     };
     let at_path = |agent: &&MappedFile| agent.path == library;
     let is_current = |agent: &MappedFile| !agent.is_deleted && agent.inode == theirs.ino();
@@ -190,14 +223,45 @@ fn can_load(process: Process, library: &Path, agents: &[MappedFile]) -> bool {
 /// # Errors
 /// [`AttachError::NotProfiled`] if none runs; else as [`Jvm::load`].
 pub fn stop(jvm: &Jvm) -> Result<(), AttachError> {
-    let mut failure = AttachError::NotProfiled(jvm.process().0);
-    for agent in loaded(jvm.process())? {
-        let Some(path) = agent.path.to_str() else { continue };
-        match jvm.load(path, "stop") {
+    let mut failure = AttachError::NotProfiled(jvm.process().id());
+    for path in paths_of_agents(jvm)? {
+        match jvm.load(&path, "stop") {
             Ok(()) => return Ok(()),
             Err(AttachError::NotProfiled(_)) => {}
             Err(error) => failure = error,
         }
     }
     Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped(path: &str, begin: u64) -> MappedFile {
+        let spans = std::iter::once(begin..begin + 0x1000).collect();
+        MappedFile { path: path.into(), inode: begin, addresses: String::new(), spans, is_deleted: false }
+    }
+
+    #[test]
+    fn agents_are_known_by_their_marks() {
+        let paths = |mapped: &[MappedFile]| -> Vec<String> {
+            let agents = agents_of(mapped.to_vec());
+            agents.iter().map(|agent| agent.path.display().to_string()).collect()
+        };
+        let mut process = vec![
+            mapped("/opt/a.so", 0x7000),
+            mapped("/opt/libtickwalk.so", 0x9000),
+            mapped("/opt/b.so", 0xb000),
+        ];
+        assert_eq!(paths(&process), ["/opt/libtickwalk.so"]);
+        process.push(mapped("/memfd:tickwalk-agent-7010", 0x1_0000));
+        process.push(mapped("/memfd:tickwalk-agent-b800", 0x1_1000));
+        assert_eq!(paths(&process), ["/opt/a.so", "/opt/b.so"]);
+        assert!(!is_profiled(&process));
+        process.push(mapped("/memfd:tickwalk-profile-b800", 0x1_2000));
+        assert!(is_profiled(&process));
+        process.push(mapped("/memfd:tickwalk-agent-x", 0x1_3000));
+        assert_eq!(paths(&process).len(), 2);
+    }
 }

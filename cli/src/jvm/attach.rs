@@ -9,13 +9,13 @@
 //! (`AttachListener::vm_start`, which runs after the thread that handles the signal has started). So the signal is sent again
 //! while there is no socket, after pauses that double: a JVM that has a socket would print its stacks.
 //! Invariant: SIGQUIT is sent only to a process that has libjvm mapped, handles this signal, and does not say that it cannot
-//! be attached to. Everybody may write to `/tmp`: a socket is trusted only if the JVM's user owns it, and existing files and
-//! links are never written to.
+//! be attached to. Everybody may write to `/tmp`: a socket is trusted only if the JVM's user owns it and this JVM listens there,
+//! and existing files and links are never written to.
 //! Sources: `os/posix/attachListener_posix.cpp`, `services/attachListener.cpp`, `prims/jvmtiAgent.cpp` (before 21
 //! `jvmtiExport.cpp`), JDK 11 to 25.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
@@ -28,29 +28,40 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::errors::{AttachError, LONGEST_ARGUMENT, SOCKET_TIMEOUT};
+use super::errors::{AttachError, LONGEST_ARGUMENT, Peer, SOCKET_TIMEOUT};
 use super::flags;
 use super::identity::Owner;
 use super::perf_data::PerfData;
-use super::process::{MappedFile, Process, user_name};
+use super::process::{MappedFile, Process, Status, user_name};
+use super::room::{self, Room};
+use super::socket;
 
 /// Time from the first SIGQUIT to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Time limit for an answer: at the start the agent reads the VM's tables, at the end it delivers its last samples.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most bytes of an answer: a code and the messages of the linker.
+const MAX_ANSWER: usize = 64 << 10;
 /// The agent's return code if a profile is already running: `JNI_EEXIST`.
 const PROFILED: &str = "-5";
 /// The agent's return code if no profile is running that could be ended: `JNI_EINVAL`.
 const NOT_PROFILED: &str = "-6";
+/// The agent's return code if the last profile has samples to deliver (`ENDING` in `agent/src/lib.rs`).
+const ENDING: &str = "-7";
+/// Name of the thread that carries out the operations of each HotSpot JVM.
+const VM_THREAD: &str = "VM Thread";
+/// Characters of an answer that are shown.
+const SHOWN_CHARACTERS: usize = 1000;
+
+/// Threads of a profile: the sampler, the one that empties queues beside it, and the one that sends.
+const PROFILE_THREADS: u64 = 3;
 
 /// A JVM that can load the agent on request.
 #[derive(Debug)]
 pub struct Jvm {
     pid: Pid,
     process: Process,
-    /// Its process id in its own pid namespace, which is part of its files' names.
-    inner_pid: i32,
-    owner: Owner,
+    status: Status,
     /// Time limit for an answer.
     patience: Duration,
 }
@@ -63,35 +74,20 @@ impl Jvm {
     pub fn find(pid: i32) -> Result<Self, AttachError> {
         let positive = Some(pid).filter(|pid| *pid > 0);
         let checked = positive.and_then(Pid::from_raw).ok_or(AttachError::NoProcess(pid))?;
-        let process = Process(pid);
+        let process = Process::of(pid);
         let status = process.status().map_err(|_| AttachError::NoProcess(pid))?;
-        let unreadable = |error: io::Error| match error.kind() {
-            io::ErrorKind::PermissionDenied => AttachError::NotAllowed(pid, user_name(status.owner.user)),
-            _ => AttachError::NoProcess(pid),
+        let data = match process.is_hidden() {
+            true => examine_hidden(process, &status)?,
+            false => examine(process)?,
         };
-        let mapped = process.mapped_files().map_err(unreadable)?;
-        if !is_jvm(&mapped) {
-            return Err(AttachError::NoJvm(pid));
-        }
-        if is_musl(&mapped) {
-            return Err(AttachError::Musl(pid));
-        }
-        // The files of a process need a right that its mappings do not.
-        process.sees_our_files().map_err(unreadable)?;
-        let told = PerfData::read(process, &mapped).and_then(|data| data.can_be_attached_to());
+        let told = data.and_then(|data| data.can_be_attached_to());
         if !told.unwrap_or_else(|| !flags::forbids_attaching(process)) {
             return Err(AttachError::Disabled(pid));
         }
         if !status.handles_quit {
             return Err(AttachError::NoSignal(pid));
         }
-        Ok(Self {
-            pid: checked,
-            process,
-            inner_pid: status.inner_pid,
-            owner: status.owner,
-            patience: ANSWER_TIMEOUT,
-        })
+        Ok(Self { pid: checked, process, status, patience: ANSWER_TIMEOUT })
     }
 
     /// Waits for an answer at most for this time.
@@ -106,7 +102,24 @@ impl Jvm {
 
     /// Returns user and group of the JVM.
     pub fn owner(&self) -> Owner {
-        self.owner
+        self.status.owner
+    }
+
+    /// Checks that the JVM can start the threads of a profile, before it is asked to.
+    ///
+    /// # Errors
+    /// [`AttachError::NoThreads`], which names the limit.
+    pub fn check_room_for_profile(&self) -> Result<(), AttachError> {
+        let directory = open_directory(&self.process.outer_path(Path::new("/tmp")))?;
+        let has_listener = self.open_socket(&path_in(&directory, &self.socket_name()))?.is_some();
+        self.check_room(PROFILE_THREADS + u64::from(!has_listener))
+    }
+
+    fn check_room(&self, threads: u64) -> Result<(), AttachError> {
+        match room::of(self.process, &self.status, threads) {
+            Room::Enough => Ok(()),
+            Room::Missing(limit) => Err(AttachError::NoThreads { pid: self.process.id(), threads, limit }),
+        }
     }
 
     /// Loads the agent at `library`, a path that the JVM sees, if necessary and calls it with `options`.
@@ -119,29 +132,26 @@ impl Jvm {
             return Err(AttachError::BadArgument);
         }
         let mut stream = self.connect()?;
-        stream.set_read_timeout(Some(self.patience))?;
         let request: Vec<u8> = parts.iter().flat_map(|part| part.bytes().chain([0])).collect();
         stream.write_all(&request)?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                AttachError::NoAnswer(self.process.0, self.patience)
-            }
+        let pid = self.process.id();
+        let answer = socket::read(&stream, MAX_ANSWER, Instant::now() + self.patience);
+        let answer = answer.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => AttachError::NoAnswer(pid, self.patience),
+            io::ErrorKind::FileTooLarge => AttachError::LongAnswer(pid),
             _ => error.into(),
         })?;
-        parse_answer(self.process.0, &answer)
+        parse_answer(pid, &answer)
     }
 
     fn connect(&self) -> Result<UnixStream, AttachError> {
         let directory = open_directory(&self.process.outer_path(Path::new("/tmp")))?;
-        let socket = path_in(&directory, &format!(".java_pid{}", self.inner_pid));
-        // The socket file of an ended process refuses connections.
-        // The JVM reads the ids of the thread that connects.
-        let open =
-            || self.owns(&socket).then(|| self.owner.act(|| UnixStream::connect(&socket)).ok()).flatten();
-        if let Some(stream) = open() {
+        let socket = path_in(&directory, &self.socket_name());
+        if let Some(stream) = self.open_socket(&socket)? {
             return Ok(stream);
         }
+        // A JVM that cannot start the thread for attachments ends.
+        self.check_room(1)?;
         let _trigger = self.trigger(&directory)?;
         // The watch begins before the signal is sent, so the creation of the socket cannot be missed.
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
@@ -149,16 +159,16 @@ impl Jvm {
         let deadline = Instant::now() + SOCKET_TIMEOUT;
         let (mut next_signal, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
-            if let Some(stream) = open() {
+            if let Some(stream) = self.open_socket(&socket)? {
                 return Ok(stream);
             }
             let now = Instant::now();
             if now >= deadline {
-                return Err(AttachError::NoSocket(self.process.0));
+                return Err(AttachError::NoSocket(self.process.id()));
             }
             if now >= next_signal {
                 kill_process(self.pid, Signal::QUIT).map_err(|error| match error {
-                    Errno::SRCH => AttachError::NoProcess(self.process.0),
+                    Errno::SRCH => AttachError::NoProcess(self.process.id()),
                     error => error.into(),
                 })?;
                 (next_signal, pause) = (now + pause, 2 * pause);
@@ -172,35 +182,88 @@ impl Jvm {
         }
     }
 
+    /// Returns the name of the socket on which the JVM listens; its id in its own pid namespace is part of it.
+    fn socket_name(&self) -> String {
+        format!(".java_pid{}", self.status.inner_pid)
+    }
+
+    /// Connects to the socket at `path`; `None` if nothing listens there, as for the file of an ended process.
+    ///
+    /// # Errors
+    /// [`AttachError::OtherJvm`] if another process listens there.
+    fn open_socket(&self, path: &Path) -> Result<Option<UnixStream>, AttachError> {
+        if !self.owns(path) {
+            return Ok(None);
+        }
+        // The JVM reads the ids of the thread that connects.
+        let Ok(stream) = self.owner().act(|| socket::connect_to(path)) else { return Ok(None) };
+        let peer = socket::peer(&stream)?;
+        if peer == self.process.id() {
+            return Ok(Some(stream));
+        }
+        let (pid, inner_pid) = (self.process.id(), self.status.inner_pid);
+        Err(AttachError::OtherJvm { pid, inner_pid, peer: Peer(peer) })
+    }
+
     /// Returns whether the JVM's user owns a file; that of another user is not trusted.
     fn owns(&self, path: &Path) -> bool {
-        fs::symlink_metadata(path).is_ok_and(|file| file.uid() == self.owner.user)
+        fs::symlink_metadata(path).is_ok_and(|file| file.uid() == self.owner().user)
     }
 
     /// Creates the file by which the JVM takes SIGQUIT for a request to attach: in `directory`, its `/tmp`, else in its working
     /// directory, which is another one for a moment while a JVM starts (`open_directory_secure_cwd` in
     /// `os/posix/perfMemory_posix.cpp`). The JVM ignores files of other users.
     fn trigger(&self, directory: &OwnedFd) -> Result<Trigger, AttachError> {
-        let name = format!(".attach_pid{}", self.inner_pid);
+        let name = format!(".attach_pid{}", self.status.inner_pid);
         let mut failure = io::Error::from(io::ErrorKind::NotFound);
         let working = open_directory(&self.process.file("cwd"));
         let places = [directory.try_clone(), working];
         for place in places.into_iter().flatten() {
             let path = path_in(&place, &name);
-            let created = self.owner.act(|| {
+            let created = self.owner().act(|| {
                 fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map(drop)
             });
             match created {
-                Ok(()) => return Ok(Trigger { owner: self.owner, place, name, is_ours: true }),
+                Ok(()) => return Ok(Trigger { owner: self.owner(), place, name, is_ours: true }),
                 // Another tool has created the file, which has the same effect.
                 Err(reason) if reason.kind() == io::ErrorKind::AlreadyExists && self.owns(&path) => {
-                    return Ok(Trigger { owner: self.owner, place, name, is_ours: false });
+                    return Ok(Trigger { owner: self.owner(), place, name, is_ours: false });
                 }
                 Err(reason) => failure = reason,
             }
         }
         Err(failure.into())
     }
+}
+
+/// Checks that a process is a JVM whose files can be seen; returns what it publishes.
+fn examine(process: Process) -> Result<Option<PerfData>, AttachError> {
+    let pid = process.id();
+    let mapped = process.mapped_files().map_err(|_| AttachError::NoProcess(pid))?;
+    if !is_jvm(&mapped) {
+        return Err(AttachError::NoJvm(pid));
+    }
+    if is_musl(&mapped) {
+        return Err(AttachError::Musl(pid));
+    }
+    Ok(PerfData::read(process, &mapped))
+}
+
+/// As [`examine`], for a process that hides its files: one of this user that cannot be dumped can be attached to if it shares
+/// the file system of this process. SIGQUIT may end other programs, so it must be a JVM by its performance data, or by the
+/// thread that each HotSpot JVM has.
+fn examine_hidden(process: Process, status: &Status) -> Result<Option<PerfData>, AttachError> {
+    let (pid, user) = (process.id(), status.owner.user);
+    if user != Owner::own().user {
+        return Err(AttachError::NotAllowed(pid, user_name(user)));
+    }
+    let data = PerfData::of_hidden(process, user);
+    let is_jvm = data.is_some() || process.has_thread(VM_THREAD);
+    // Another pid namespace comes with another file system.
+    if !is_jvm || status.inner_pid != pid {
+        return Err(AttachError::Hidden(pid));
+    }
+    Ok(data)
 }
 
 /// A file that is removed on drop, unless another tool created it.
@@ -252,14 +315,25 @@ fn parse_answer(pid: i32, answer: &str) -> Result<(), AttachError> {
     match (code.trim(), text.strip_prefix("return code: ").map(str::trim)) {
         ("0", Some("0")) => Ok(()),
         ("0", Some(PROFILED)) => Err(AttachError::Profiled(pid)),
+        ("0", Some(ENDING)) => Err(AttachError::Ending(pid)),
         ("0", Some(NOT_PROFILED)) => Err(AttachError::NotProfiled(pid)),
         ("0", Some(code)) => {
-            Err(AttachError::Refused(format!("return code {code}; the JVM's standard error has the cause")))
+            let text = format!("return code {code}; the JVM's standard error has the cause");
+            Err(AttachError::Refused(shown(&text)))
         }
         ("", _) => Err(AttachError::Refused("the JVM closed the connection without an answer".to_owned())),
         _ if text.contains("Dynamic agent loading is not enabled") => Err(AttachError::NoDynamicLoading(pid)),
-        (code, _) if text.is_empty() => Err(AttachError::Refused(format!("code {code}"))),
-        _ => Err(AttachError::Refused(text.lines().collect::<Vec<_>>().join("; "))),
+        (code, _) if text.is_empty() => Err(AttachError::Refused(shown(&format!("code {code}")))),
+        _ => Err(AttachError::Refused(shown(text))),
+    }
+}
+
+/// Returns the beginning of an answer as one line.
+fn shown(text: &str) -> String {
+    let line = socket::printable(&text.lines().collect::<Vec<_>>().join("; "));
+    match line.char_indices().nth(SHOWN_CHARACTERS) {
+        Some((at, _)) => format!("{}...", line.get(..at).unwrap_or_default()),
+        None => line,
     }
 }
 
@@ -278,6 +352,10 @@ mod tests {
         assert!(refused(missing).ends_with("/x.so was not loaded.; /x.so: cannot open shared object file"));
         assert!(refused("100\n").contains("code 100"));
         assert!(refused("").contains("without an answer"));
+        // A peer that is no JVM may send anything.
+        let wild = refused("0\n\x1b]0;title\x07\nsecond\n");
+        assert!(wild.ends_with(r": \u{1b}]0;title\u{7}; second"), "{wild}");
+        assert!(refused(&format!("1\n{}", "x".repeat(5000))).len() < 1100);
     }
 
     #[test]
@@ -293,11 +371,11 @@ mod tests {
     #[test]
     fn a_request_is_announced_among_the_temporary_files() {
         let own = i32::try_from(std::process::id()).expect("a process id");
+        let process = Process::of(own);
         let jvm = Jvm {
             pid: Pid::from_raw(own).expect("a process id"),
-            process: Process(own),
-            inner_pid: own,
-            owner: Owner::own(),
+            process,
+            status: process.status().expect("a process"),
             patience: ANSWER_TIMEOUT,
         };
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -309,7 +387,7 @@ mod tests {
         drop(of_another_tool);
         assert!(file.exists(), "it belongs to the one that made it");
         // A file of another user, which the JVM ignores; only the superuser can make one.
-        if jvm.owner.user == 0 {
+        if jvm.owner().user == 0 {
             std::os::unix::fs::chown(&file, Some(12_345), None).expect("any user");
             let elsewhere = jvm.trigger(&directory).expect("created in the working directory");
             assert!(elsewhere.is_ours && Path::new(&elsewhere.name).exists());
@@ -321,7 +399,8 @@ mod tests {
     #[test]
     fn the_c_library_is_known_by_its_loader() {
         let mapped = |path: &str| {
-            [MappedFile { path: path.into(), inode: 1, addresses: "0-1".into(), is_deleted: false }]
+            let (path, addresses, spans) = (path.into(), "0-1".into(), std::iter::once(0..1).collect());
+            [MappedFile { path, inode: 1, addresses, spans, is_deleted: false }]
         };
         assert!(is_musl(&mapped("/lib/ld-musl-x86_64.so.1")));
         assert!(is_musl(&mapped("/usr/lib/x86_64-linux-musl/libc.so")));

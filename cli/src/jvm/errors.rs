@@ -1,12 +1,28 @@
 //! Why a JVM cannot be attached to, each with its remedy.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
+
+use super::room::Limit;
 
 /// Time limit for the JVM to open its socket; it has to start its attach thread first.
 pub const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest argument in bytes that every JDK release accepts.
 pub const LONGEST_ARGUMENT: usize = 1024;
+
+/// The process at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub i32);
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("in a pid namespace that is not seen here"),
+            pid => write!(f, "{pid}"),
+        }
+    }
+}
 
 /// Why attaching failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +31,11 @@ pub enum AttachError {
     NoProcess(i32),
     #[error("process {0} belongs to user {1}; run tickwalk as that user or as the superuser")]
     NotAllowed(i32, String),
+    #[error(
+        "process {0} hides its files from its own user: it cannot be dumped (PR_SET_DUMPABLE), or its program file has \
+         capabilities; run tickwalk as the superuser"
+    )]
+    Hidden(i32),
     #[error("process {0} is not a HotSpot JVM: it has no libjvm.so; 'tickwalk list' shows the JVMs")]
     NoJvm(i32),
     #[error(
@@ -41,12 +62,28 @@ pub enum AttachError {
     )]
     NoAnswer(i32, Duration),
     #[error(
+        "cannot attach to JVM {pid}: another process ({peer}) listens on /tmp/.java_pid{inner_pid}; they share /tmp, and \
+         have the same id in different pid namespaces; give each a /tmp of its own, or start the JVM with \
+         -agentpath:PATH/libtickwalk.so"
+    )]
+    OtherJvm { pid: i32, inner_pid: i32, peer: Peer },
+    #[error(
+        "process {0} answers with more than a JVM does, so nothing of it is used; 'tickwalk list' shows the JVMs"
+    )]
+    LongAnswer(i32),
+    #[error("JVM {pid} needs {threads} more threads, and {limit}")]
+    NoThreads { pid: i32, threads: u64, limit: Limit },
+    #[error(
         "the agent's path or options are longer than {LONGEST_ARGUMENT} bytes or contain a zero byte; \
                     shorten them"
     )]
     BadArgument,
     #[error("JVM {0} is already being profiled; 'tickwalk stop {0}' ends that profile")]
     Profiled(i32),
+    #[error("the last profile of JVM {0} still has samples to deliver; try again in some seconds")]
+    Ending(i32),
+    #[error("the agent in JVM {0} did not tell its status in time; try again")]
+    NoStatus(i32),
     #[error("no profile runs in JVM {0}")]
     NotProfiled(i32),
     #[error(

@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use super::foreign::{self, Links};
 use super::process::Process;
 
 const ON: &str = "-XX:+DisableAttachMechanism";
@@ -86,15 +87,12 @@ fn is_on(options: &[String], read: impl Fn(&str) -> Vec<String>) -> bool {
 
 /// Reads the words of a file as the process sees it, relative to its working directory.
 fn read(process: Process, path: &Path) -> Vec<String> {
-    use std::io::Read;
-
-    let outer = if path.is_absolute() { process.outer_path(path) } else { process.file("cwd").join(path) };
-    let mut text = String::new();
-    let is_file = std::fs::metadata(&outer).is_ok_and(|file| file.is_file());
-    if is_file && let Ok(file) = std::fs::File::open(outer) {
-        // What cannot be read has no option that could be found.
-        let _ = file.take(MAX_BYTES).read_to_string(&mut text);
-    }
+    // The working directory of the process, as it sees it.
+    let working = || std::fs::read_link(process.file("cwd")).unwrap_or_default();
+    let path = if path.is_absolute() { path.to_owned() } else { working().join(path) };
+    let opened = foreign::open(&process.root(), &path, Links::Followed);
+    // What cannot be read has no option that could be found.
+    let text = opened.and_then(|file| foreign::read(file, MAX_BYTES)).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }
 

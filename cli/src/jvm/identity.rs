@@ -43,9 +43,10 @@ impl Owner {
             set_thread_res_uid(user, user, user)?;
             action()
         };
-        let ended = thread::scope(|scope| scope.spawn(act).join());
-        ended.unwrap_or_else(|_| {
-            Err(io::Error::other("an internal error on the thread that acts for the user"))
+        let failed = || io::Error::other("an internal error on the thread that acts for the user");
+        thread::scope(|scope| {
+            let acting = thread::Builder::new().spawn_scoped(scope, act)?;
+            acting.join().unwrap_or_else(|_| Err(failed()))
         })
     }
 }

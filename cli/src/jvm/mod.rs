@@ -1,14 +1,18 @@
 //! Running JVMs: whether they can be attached to, and requests to the agents in them.
 //!
-//! [`process`] reads `/proc`; [`perf_data`] and [`flags`] what a JVM tells about itself; [`attach`] is the protocol;
-//! [`identity`] and [`workplace`] cross users and mount namespaces; [`agent`] chooses the library.
+//! [`process`] reads `/proc`, [`foreign`] other files; [`perf_data`] and [`flags`] what a JVM tells about itself;
+//! [`attach`] is the protocol, over connections of [`socket`], with [`room`] for a thread more; [`identity`] and
+//! [`workplace`] cross users and mount namespaces; [`agent`] chooses the library.
 
 pub mod agent;
 pub mod attach;
 pub mod errors;
 mod flags;
+pub mod foreign;
 pub mod identity;
 pub mod list;
 mod perf_data;
 pub mod process;
+mod room;
+pub mod socket;
 pub mod workplace;

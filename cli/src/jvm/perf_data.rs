@@ -9,12 +9,13 @@
 //! JDK 11 to 25.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use super::process::{MappedFile, Process};
+use super::foreign::{self, Links};
+use super::process::{MappedFile, Process, user_name};
 
 /// First bytes of the file.
 const MAGIC: [u8; 4] = [0xca, 0xfe, 0xc0, 0xc0];
@@ -37,22 +38,29 @@ impl PerfData {
             folder.is_some_and(|folder| folder.starts_with("hsperfdata_"))
         };
         let file = mapped.iter().find(is_data)?;
-        let places: [PathBuf; 3] = [
-            process.outer_path(&file.path),
+        let at = |root: &Path| foreign::open(root, &file.path, Links::Refused).ok();
+        let is_it = |opened: &File| is_same(opened, file);
+        let found = at(&process.root())
+            .filter(is_it)
             // In a process with another root directory, the path may begin at ours.
-            file.path.clone(),
+            .or_else(|| at(Path::new("/")).filter(is_it))
             // For the superuser, and the only way to a file that was removed.
-            process.file("map_files").join(&file.addresses),
-        ];
-        let mut opened = places.iter().enumerate().filter_map(|(number, place)| {
-            let is_link = number == 2;
-            let flags = if is_link { 0 } else { nix::libc::O_NOFOLLOW };
-            let flags = flags | nix::libc::O_NONBLOCK | nix::libc::O_CLOEXEC;
-            OpenOptions::new().read(true).custom_flags(flags).open(place).ok()
-        });
-        let found = opened.find(|opened| is_same(opened, file))?;
+            .or_else(|| foreign::open_kernel_link(&process.file("map_files").join(&file.addresses)).ok())
+            .filter(is_it)?;
+        Self::of(found)
+    }
+
+    /// Reads the data of a hidden process of this user, by the name of the file; `None` if there is none.
+    pub fn of_hidden(process: Process, user: u32) -> Option<Self> {
+        let path = format!("/tmp/hsperfdata_{}/{}", user_name(user), process.id());
+        let found = foreign::open(Path::new("/"), Path::new(&path), Links::Refused).ok()?;
+        let is_own = found.metadata().is_ok_and(|file| file.uid() == user);
+        if is_own { Self::of(found) } else { None }
+    }
+
+    fn of(file: File) -> Option<Self> {
         let mut bytes = Vec::new();
-        found.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+        file.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
         Self::parse(&bytes)
     }
 

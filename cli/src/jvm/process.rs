@@ -2,30 +2,46 @@
 //!
 //! Problem: a JVM under systemd or in a container has a root directory, a `/tmp` and process ids of its own.
 //! Approach: `/proc/PID/root` leads to its files, the last number of `NSpid` is its process id for itself.
-//! Sources: proc_pid_status(5), proc_pid_maps(5), proc_pid_root(5), pid_namespaces(7).
+//! Invariant: the content of the files of a process may be anything, so of each a limited part is read.
+//! Sources: proc_pid_status(5), proc_pid_maps(5), proc_pid_root(5), pid_namespaces(7), ptrace(2).
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
 use rustix::process::Signal;
 
+use super::foreign;
 use super::identity::Owner;
 
 /// End of a path in `/proc/PID/maps` whose file was removed or replaced.
 const DELETED: &str = " (deleted)";
 
+/// Most bytes of `/proc/PID/maps` that are read: those of 65,530 mappings, the kernel's default limit, with usual paths.
+const MAX_MAPS: u64 = 32 << 20;
+/// Most bytes of any other file below `/proc/PID` that are read; the kernel limits arguments and environment to 6 MiB.
+const MAX_BYTES: u64 = 8 << 20;
+
 /// A process id with the files under `/proc/PID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process(pub i32);
+pub struct Process {
+    id: i32,
+    is_hidden: bool,
+}
 
 /// What `/proc/PID/status` tells.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Status {
     /// Effective user and group.
     pub owner: Owner,
+    /// Real user, whose threads the kernel counts.
+    pub real_user: u32,
+    /// Effective capabilities, as a mask.
+    pub capabilities: u64,
     /// The process id in the pid namespace of the process.
     pub inner_pid: i32,
     /// True if the process handles SIGQUIT, which would otherwise kill it.
@@ -39,16 +55,41 @@ pub struct MappedFile {
     pub path: PathBuf,
     /// Its inode.
     pub inode: u64,
-    /// Addresses of the mapping, as in the names below `/proc/PID/map_files`.
+    /// Addresses of the first mapping, as in the names below `/proc/PID/map_files`.
     pub addresses: String,
+    /// Addresses of all its mappings.
+    pub spans: Vec<Range<u64>>,
     /// True if the path leads to this file no more.
     pub is_deleted: bool,
 }
 
 impl Process {
+    /// Returns the process with this id, which need not exist.
+    pub fn of(id: i32) -> Self {
+        let root = fs::metadata(format!("/proc/{id}/root/."));
+        let is_hidden = root.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        Self { id, is_hidden }
+    }
+
+    /// Returns its id.
+    pub fn id(self) -> i32 {
+        self.id
+    }
+
+    /// Returns whether this user may not see the mappings and files of the process: it belongs to another user, cannot be
+    /// dumped (`PR_SET_DUMPABLE`), or has capabilities that this process lacks.
+    pub fn is_hidden(self) -> bool {
+        self.is_hidden
+    }
+
     /// Returns the path of a file below `/proc/PID`.
     pub fn file(self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/{name}", self.0))
+        PathBuf::from(format!("/proc/{}/{name}", self.id))
+    }
+
+    /// Reads the beginning of a file below `/proc/PID` as text.
+    fn text(self, name: &str) -> io::Result<String> {
+        foreign::read(fs::File::open(self.file(name))?, MAX_BYTES)
     }
 
     /// Reads ids and signals.
@@ -56,8 +97,7 @@ impl Process {
     /// # Errors
     /// As reading a file; `NotFound` if there is no such process.
     pub fn status(self) -> io::Result<Status> {
-        let text = fs::read_to_string(self.file("status"))?;
-        Status::parse(&text, self.0).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        Status::parse(&self.text("status")?, self.id).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Returns the mapped files, each once.
@@ -65,12 +105,17 @@ impl Process {
     /// # Errors
     /// As reading a file; `PermissionDenied` for processes of other users.
     pub fn mapped_files(self) -> io::Result<Vec<MappedFile>> {
-        Ok(mapped_files(&fs::read_to_string(self.file("maps"))?))
+        Ok(mapped_files(&foreign::read(fs::File::open(self.file("maps"))?, MAX_MAPS)?))
+    }
+
+    /// Returns its root directory, for this process. That of a hidden process is taken to be the one of this process.
+    pub fn root(self) -> PathBuf {
+        if self.is_hidden { PathBuf::from("/") } else { self.file("root") }
     }
 
     /// Returns the path that leads this process to what is `path` for the other one.
     pub fn outer_path(self, path: &Path) -> PathBuf {
-        self.file("root").join(path.strip_prefix("/").unwrap_or(path))
+        self.root().join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Returns whether paths mean the same files for the process and for this one.
@@ -78,6 +123,9 @@ impl Process {
     /// # Errors
     /// `PermissionDenied` for processes of other users.
     pub fn sees_our_files(self) -> io::Result<bool> {
+        if self.is_hidden {
+            return Ok(true);
+        }
         if fs::read_link(self.file("ns/mnt"))? != fs::read_link("/proc/self/ns/mnt")? {
             return Ok(false);
         }
@@ -87,18 +135,31 @@ impl Process {
 
     /// Returns the arguments; empty for a process that has ended.
     pub fn arguments(self) -> Vec<String> {
-        let bytes = fs::read(self.file("cmdline")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = self.text("cmdline").unwrap_or_default();
         let text = text.trim_end_matches('\0');
         if text.is_empty() { Vec::new() } else { text.split('\0').map(str::to_owned).collect() }
     }
 
     /// Returns the values of variables of its environment, as it was when the process started.
     pub fn environment(self, names: &[&str]) -> Vec<Option<String>> {
-        let bytes = fs::read(self.file("environ")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = self.text("environ").unwrap_or_default();
         let value = |name: &&str| text.split('\0').find_map(|one| one.strip_prefix(*name)?.strip_prefix('='));
         names.iter().map(|name| value(name).map(str::to_owned)).collect()
+    }
+
+    /// Returns the lines of `/proc/PID/cgroup`.
+    pub fn control_groups(self) -> String {
+        self.text("cgroup").unwrap_or_default()
+    }
+
+    /// Returns the lines of `/proc/PID/mountinfo`.
+    pub fn mounts(self) -> String {
+        self.text("mountinfo").unwrap_or_default()
+    }
+
+    /// Returns the lines of `/proc/PID/limits`.
+    pub fn limits(self) -> String {
+        self.text("limits").unwrap_or_default()
     }
 
     /// Returns whether the process has a thread of this name.
@@ -113,15 +174,14 @@ impl Process {
     pub fn container(self) -> Option<String> {
         let differs = |name: &str| {
             let link = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
-            let theirs = link(&self.0.to_string())?;
+            let theirs = link(&self.id.to_string())?;
             (Some(&theirs) != link("self").as_ref()).then_some(theirs)
         };
         let (pid_namespace, mounts) = (differs("pid"), differs("mnt"));
         if pid_namespace.is_none() && mounts.is_none() {
             return None;
         }
-        let control_groups = fs::read_to_string(self.file("cgroup")).unwrap_or_default();
-        let named = container_of(&control_groups);
+        let named = container_of(&self.control_groups());
         named.or_else(|| (pid_namespace.or(mounts)).map(|namespace| namespace.display().to_string()))
     }
 }
@@ -131,12 +191,14 @@ impl Status {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let effective = |name: &str| field(name)?.split_whitespace().nth(1)?.parse().ok();
         let inner_pid = field("NSpid:").and_then(|ids| ids.split_whitespace().last()?.parse().ok());
-        let caught = field("SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        let mask = |name: &str| field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
         Some(Self {
             owner: Owner { user: effective("Uid:")?, group: effective("Gid:")? },
+            real_user: field("Uid:")?.split_whitespace().next()?.parse().ok()?,
+            capabilities: mask("CapEff:").unwrap_or_default(),
             inner_pid: inner_pid.unwrap_or(pid),
             // The lowest bit of the mask is signal 1.
-            handles_quit: caught.is_some_and(|mask| mask >> (Signal::QUIT.as_raw() - 1) & 1 == 1),
+            handles_quit: mask("SigCgt:").is_some_and(|mask| mask >> (Signal::QUIT.as_raw() - 1) & 1 == 1),
         })
     }
 }
@@ -146,11 +208,17 @@ impl MappedFile {
     pub fn is_named(&self, name: &str) -> bool {
         self.path.file_name().is_some_and(|file| file == name)
     }
+
+    /// Returns whether it is mapped at this address.
+    pub fn holds(&self, address: u64) -> bool {
+        self.spans.iter().any(|span| span.contains(&address))
+    }
 }
 
 /// Reads the mappings with a path. A path that ends in " (deleted)" by itself is taken for a deleted one.
 fn mapped_files(maps: &str) -> Vec<MappedFile> {
     let mut found: Vec<MappedFile> = Vec::new();
+    let mut places: HashMap<(u64, &str), usize> = HashMap::new();
     for line in maps.lines() {
         // Addresses, permissions, offset, device, inode, path.
         let mut fields = line.splitn(5, ' ');
@@ -158,13 +226,25 @@ fn mapped_files(maps: &str) -> Vec<MappedFile> {
         let Some((inode, path)) = rest.split_once(' ') else { continue };
         let path = path.trim_start();
         let Some(inode) = inode.parse().ok().filter(|_| path.starts_with('/')) else { continue };
+        let Some(span) = span(addresses) else { continue };
         let (path, is_deleted) = path.strip_suffix(DELETED).map_or((path, false), |path| (path, true));
-        if found.iter().any(|file| file.inode == inode && file.path == Path::new(path)) {
-            continue;
+        let place = *places.entry((inode, path)).or_insert(found.len());
+        match found.get_mut(place) {
+            Some(file) => file.spans.push(span),
+            None => {
+                let (path, addresses) = (path.into(), addresses.to_owned());
+                found.push(MappedFile { path, inode, addresses, spans: vec![span], is_deleted });
+            }
         }
-        found.push(MappedFile { path: path.into(), inode, addresses: addresses.to_owned(), is_deleted });
     }
     found
+}
+
+/// Reads `BEGIN-END` in hexadecimal.
+fn span(addresses: &str) -> Option<Range<u64>> {
+    let (begin, end) = addresses.split_once('-')?;
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    Some(address(begin)?..address(end)?)
 }
 
 /// Returns the container, or the unit of systemd, in the lines of `/proc/PID/cgroup`.
@@ -194,10 +274,12 @@ mod tests {
 
     #[test]
     fn status_of_a_process_in_a_pid_namespace() {
-        let text = "Name:\tjava\nUid:\t0\t1000\t0\t0\nGid:\t0\t100\t0\t0\nNSpid:\t4321\t7\nSigCgt:\t2000000181005ccf\n";
+        let text = "Name:\tjava\nUid:\t0\t1000\t0\t0\nGid:\t0\t100\t0\t0\nNSpid:\t4321\t7\nSigCgt:\t2000000181005ccf\n\
+            CapEff:\t0000000001000000\n";
         let status = Status::parse(text, 4321).expect("complete");
         assert_eq!(status.owner, Owner { user: 1000, group: 100 });
         assert_eq!((status.inner_pid, status.handles_quit), (7, true));
+        assert_eq!((status.real_user, status.capabilities), (0, 1 << 24));
         let other = text.replace("5ccf", "5ccb").replace("NSpid:\t4321\t7\n", "");
         let status = Status::parse(&other, 4321).expect("complete");
         assert_eq!((status.inner_pid, status.handles_quit), (4321, false));
@@ -221,6 +303,9 @@ mod tests {
             (found[1].path.as_path(), found[1].addresses.as_str()),
             (Path::new("/tmp/hsperfdata_a b/12"), "7f04-7f05")
         );
+        // The library has two mappings, side by side.
+        let held: Vec<bool> = [0x7eff, 0x7f00, 0x7f01, 0x7f02].map(|at| found[0].holds(at)).into();
+        assert_eq!(held, [false, true, true, false]);
     }
 
     #[test]

@@ -18,9 +18,8 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
 
 use super::identity::Owner;
 use super::process::Process;
+use crate::output::private_directory;
 
-/// Beginning of the names of private directories; the agent removes one whose command was killed.
-pub const PREFIX: &str = "tickwalk-";
 /// Directories in which everybody may create files; libraries cannot be loaded from those that are mounted noexec.
 const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
 
@@ -74,7 +73,7 @@ impl Workplace {
         let above =
             rustix::fs::open(outer, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let path = path_of(&above);
-        let made = owner.act(|| Ok(tempfile::Builder::new().prefix(PREFIX).tempdir_in(path)?.keep()))?;
+        let made = owner.act(|| Ok(private_directory().tempdir_in(path)?.keep()))?;
         let name = made.file_name().map(PathBuf::from).ok_or(io::ErrorKind::NotFound)?;
         Ok(Self { owner, inner: inner.join(&name), above, name })
     }
@@ -138,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_workplace_leaves_nothing_behind() {
-        let own = Process(i32::try_from(std::process::id()).expect("a process id"));
+        let own = Process::of(i32::try_from(std::process::id()).expect("a process id"));
         let workplace = Workplace::for_library(own, Owner::own()).expect("made");
         let (_listener, socket) = workplace.listen("collector").expect("bound");
         let library = std::env::current_exe().expect("a file");

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
+
 /// Sends log events of `level` and above to standard error; the filter in `TICKWALK_LOG` overrides `level`.
 pub fn start_log(level: Level) {
     let filter = EnvFilter::builder()
@@ -59,9 +60,19 @@ pub fn write_file(
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Beginning of the names of private directories; the agent removes one whose command was killed.
+const PREFIX: &str = "tickwalk-";
+
+/// Makes directories that only their user can enter, whatever the umask allows.
+pub fn private_directory() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX).permissions(Permissions::from_mode(0o700));
+    builder
+}
+
 /// Creates a directory that is deleted on drop.
 pub fn temporary_directory() -> anyhow::Result<TempDir> {
-    let directory = tempfile::Builder::new().prefix("tickwalk-").tempdir();
+    let directory = private_directory().tempdir();
     directory.context("cannot create a temporary directory; set TMPDIR to a writable one")
 }
 

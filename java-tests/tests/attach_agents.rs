@@ -1,0 +1,193 @@
+//! A profile and an agent are recognised by what they are: whatever the library's file is called, however many copies are
+//! loaded, and in a JVM that hides its files from its own user. A JVM without a thread to spare is not disturbed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use java_tests::reached::{Reached, assert_refused, is_allowed, listed, with_burner};
+use java_tests::{Finished, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run, visible};
+
+fn tickwalk(arguments: &[&str]) -> Finished {
+    let mut command = Command::new(binaries::tickwalk());
+    command.args(arguments);
+    run(command, |_| ())
+}
+
+/// As [`tickwalk`], for a command that succeeds.
+#[track_caller]
+fn succeed(arguments: &[&str]) -> Finished {
+    let finished = tickwalk(arguments);
+    assert_eq!(finished.exit_code(), 0, "{arguments:?}: {}", finished.stderr);
+    finished
+}
+
+fn state(pid: &str) -> String {
+    let status: serde_json::Value =
+        serde_json::from_str(&succeed(&["status", "--json", pid]).stdout).expect("JSON");
+    status["state"].as_str().expect("a state").to_owned()
+}
+
+fn row_of(pid: &str) -> serde_json::Value {
+    let rows: serde_json::Value = serde_json::from_str(&succeed(&["list", "--json"]).stdout).expect("JSON");
+    let pid: i64 = pid.parse().expect("a number");
+    rows.as_array().expect("a list").iter().find(|row| row["pid"] == pid).expect("a row").clone()
+}
+
+/// Asserts that every command sees the running profile, ends it, and that every command then sees none.
+#[track_caller]
+fn assert_profile_is_seen_and_ends(pid: &str, folder: &Path) {
+    assert_eq!((state(pid).as_str(), row_of(pid)["state"].as_str()), ("running", Some("profiled")));
+    let recording = folder.join("attached.tickwalk").display().to_string();
+    let attach = ["attach", "--duration", "1s", "-o", &recording, pid];
+    assert_refused(&tickwalk(&attach), "is already being profiled");
+    succeed(&["stop", pid]);
+    assert_refused(&tickwalk(&["stop", pid]), "no profile runs in JVM");
+    assert_eq!(row_of(pid)["state"], "idle");
+    succeed(&attach);
+}
+
+on_jdks! { concurrent 11, 25;
+    fn an_agent_is_known_under_every_file_name(jdk) {
+        for name in ["a.so", "libasyncProfiler.so"] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let (library, file) = (folder.path().join(name), folder.path().join("a.tickwalk"));
+            fs::copy(binaries::agent(), &library).expect("copied");
+            let option = format!("-agentpath:{}=file={}", library.display(), file.display());
+            with_burner(jdk, &[], &[&option], |jvm, folder| {
+                assert_profile_is_seen_and_ends(&jvm.pid.to_string(), folder);
+            });
+        }
+    }
+}
+
+on_jdks! { concurrent 17;
+    /// One waits for a start, the other one profiles.
+    fn the_copy_that_profiles_answers(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let copies = ["a.so", "b.so"].map(|name| folder.path().join(name));
+        for copy in &copies {
+            fs::copy(binaries::agent(), copy).expect("copied");
+        }
+        let file = folder.path().join("a.tickwalk");
+        let waiting = format!("-agentpath:{}=start=no", copies[0].display());
+        let running = format!("-agentpath:{}=file={}", copies[1].display(), file.display());
+        with_burner(jdk, &[], &[&waiting, &running], |jvm, folder| {
+            assert_profile_is_seen_and_ends(&jvm.pid.to_string(), folder);
+        });
+    }
+}
+
+/// Profiles that begin and end at once.
+const CYCLES: usize = 30;
+
+on_every_jdk! { concurrent;
+    /// The thread of a profile has the name of its parent until it sets its own.
+    fn a_profile_that_has_just_begun_can_be_ended(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (end_file, file) = (folder.path().join("end-file"), folder.path().join("a.tickwalk"));
+        let file = file.display().to_string();
+        let burner = Workload::new("Burner").argument(0).argument(end_file.display());
+        let mut cycles = 0;
+        let program = burner.run_unprofiled_watched(jdk, |pid, _| {
+            let pid = pid.to_string();
+            while cycles < CYCLES {
+                succeed(&["start", "-o", &file, &pid]);
+                assert_eq!(row_of(&pid)["state"], "profiled");
+                succeed(&["stop", &pid]);
+                assert_eq!(row_of(&pid)["state"], "idle");
+                cycles += 1;
+            }
+            create_end_file(&end_file);
+        });
+        assert_eq!((program.exit_code(), cycles), (0, CYCLES), "{}", program.stderr);
+    }
+}
+
+const OTHER_USER: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// Runs a command of Tickwalk as the user of [`OTHER_USER`].
+fn tickwalk_as_other_user(arguments: &[&str]) -> Finished {
+    let mut command = Command::new(OTHER_USER[0]);
+    command.args(&OTHER_USER[1..]).arg(visible::programs().join("tickwalk")).args(arguments);
+    run(command, |_| ())
+}
+
+on_jdks! { concurrent 17, 25;
+    /// A program file that its user may execute and not read makes a process that cannot be dumped, whose files below `/proc`
+    /// belong to the superuser.
+    fn a_jvm_that_hides_from_its_own_user_is_profiled(jdk) {
+        if !is_allowed(&OTHER_USER) {
+            return;
+        }
+        let folder = java_tests::reached::shared_folder();
+        let home = folder.path().join("jdk");
+        let copied = Command::new("cp").arg("-r").arg(fs::canonicalize(&jdk.home).expect("a JDK")).arg(&home).status();
+        assert!(copied.expect("cp").success());
+        let modes = Command::new("chmod").args(["-R", "a+rX"]).arg(&home).status();
+        assert!(modes.expect("chmod").success());
+        let only_execute = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+        fs::set_permissions(home.join("bin/java"), only_execute).expect("own file");
+        let hiding = java_tests::Jdk { home, ..jdk.clone() };
+        with_burner(&hiding, &OTHER_USER, &[], |jvm, folder| assert_hidden_jvm_is_profiled(jvm, folder));
+    }
+}
+
+fn assert_hidden_jvm_is_profiled(jvm: &Reached, folder: &Path) {
+    let pid = jvm.pid.to_string();
+    let of_everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(folder, of_everybody).expect("own folder");
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (attached, started) = (at("attached.tickwalk"), at("started.tickwalk"));
+    let list: serde_json::Value =
+        serde_json::from_str(&tickwalk_as_other_user(&["list", "--json"]).stdout).expect("JSON");
+    let row = list.as_array().expect("a list").iter().find(|row| row["pid"] == jvm.pid).expect("a row");
+    assert_eq!(row["state"], "undumpable", "{row}");
+    let succeed = |arguments: &[&str]| {
+        let finished = tickwalk_as_other_user(arguments);
+        assert_eq!(finished.exit_code(), 0, "{arguments:?}: {}", finished.stderr);
+        finished
+    };
+    let report = succeed(&["attach", "--duration", "1s", "-o", &attached, &pid]);
+    assert!(report.stderr.contains("Burner.burn"), "{}", report.stderr);
+    succeed(&["start", "-o", &started, &pid]);
+    assert!(succeed(&["status", &pid]).stdout.contains("running for"));
+    assert_refused(&tickwalk_as_other_user(&["start", "-o", &started, &pid]), "is already being profiled");
+    succeed(&["stop", &pid]);
+    // The superuser sees all of it.
+    assert_eq!(listed(&at("end-file"))["state"], "idle");
+}
+
+/// Number of threads that are free in each round; the first ones are too few for a profile.
+const FREE_THREADS: [(usize, bool); 4] = [(0, false), (1, false), (3, false), (40, true)];
+
+on_jdks! { concurrent 11, 25;
+    /// HotSpot ends when it cannot start the thread for attachments.
+    fn a_jvm_without_a_free_thread_is_not_asked(jdk) {
+        // A user of its own, whose threads are those of the JVM.
+        let user = (54_000 + jdk.feature).to_string();
+        let (uid, gid) = (format!("--reuid={user}"), format!("--regid={user}"));
+        let launcher = ["setpriv", &uid, &gid, "--clear-groups"];
+        if !is_allowed(&launcher) {
+            return;
+        }
+        let options = ["-XX:+UseSerialGC", "-XX:-UseDynamicNumberOfCompilerThreads"];
+        let options = if jdk.feature > 11 { &options[..] } else { &options[..1] };
+        let program = with_burner(jdk, &launcher, options, |jvm, folder| {
+            let pid = jvm.pid.to_string();
+            let recording = folder.join("recording.tickwalk").display().to_string();
+            for (free, is_enough) in FREE_THREADS {
+                let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process").count();
+                let limit = format!("--nproc={}:", threads + free);
+                let limited = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
+                assert!(limited.expect("prlimit").success());
+                let attached = tickwalk(&["attach", "--duration", "1s", "-o", &recording, &pid]);
+                match is_enough {
+                    true => assert_eq!(attached.exit_code(), 0, "{}", attached.stderr),
+                    false => assert_refused(&attached, &format!("user {user} may have {} in all", threads + free)),
+                }
+            }
+        });
+        assert!(!program.stdout.contains("Full thread dump"), "{}", program.stdout);
+    }
+}
