@@ -3,8 +3,9 @@
 pub mod table;
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -12,7 +13,6 @@ use nix::unistd::AccessFlags;
 use tempfile::TempDir;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
-
 
 /// Sends log events of `level` and above to standard error; the filter in `TICKWALK_LOG` overrides `level`.
 pub fn start_log(level: Level) {
