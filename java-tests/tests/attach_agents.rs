@@ -5,8 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use java_tests::reached::{Reached, assert_refused, is_allowed, listed, with_burner};
-use java_tests::{Finished, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run, visible};
+use java_tests::reached::{Reached, assert_refused, is_allowed, listed, shared_folder, with_burner};
+use java_tests::{
+    Finished, Workload, binaries, create_end_file, native_library, on_every_jdk, on_jdks, run, visible,
+};
 
 fn tickwalk(arguments: &[&str]) -> Finished {
     let mut command = Command::new(binaries::tickwalk());
@@ -114,22 +116,17 @@ fn tickwalk_as_other_user(arguments: &[&str]) -> Finished {
 }
 
 on_jdks! { concurrent 17, 25;
-    /// A program file that its user may execute and not read makes a process that cannot be dumped, whose files below `/proc`
-    /// belong to the superuser.
+    /// Its files below `/proc` belong to the superuser.
     fn a_jvm_that_hides_from_its_own_user_is_profiled(jdk) {
         if !is_allowed(&OTHER_USER) {
             return;
         }
-        let folder = java_tests::reached::shared_folder();
-        let home = folder.path().join("jdk");
-        let copied = Command::new("cp").arg("-r").arg(fs::canonicalize(&jdk.home).expect("a JDK")).arg(&home).status();
-        assert!(copied.expect("cp").success());
-        let modes = Command::new("chmod").args(["-R", "a+rX"]).arg(&home).status();
-        assert!(modes.expect("chmod").success());
-        let only_execute = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-        fs::set_permissions(home.join("bin/java"), only_execute).expect("own file");
-        let hiding = java_tests::Jdk { home, ..jdk.clone() };
-        with_burner(&hiding, &OTHER_USER, &[], |jvm, folder| assert_hidden_jvm_is_profiled(jvm, folder));
+        // The JVM's user must be able to read it.
+        let folder = shared_folder();
+        let library = folder.path().join("libundumpable.so");
+        fs::copy(native_library("Undumpable"), &library).expect("copied");
+        let option = format!("-agentpath:{}", library.display());
+        with_burner(jdk, &OTHER_USER, &[&option], |jvm, folder| assert_hidden_jvm_is_profiled(jvm, folder));
     }
 }
 
@@ -179,7 +176,10 @@ on_jdks! { concurrent 11, 25;
             for (free, is_enough) in FREE_THREADS {
                 let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process").count();
                 let limit = format!("--nproc={}:", threads + free);
-                let limited = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
+                // Each user may lower the limits of its own processes.
+                let mut command = Command::new(launcher[0]);
+                command.args(&launcher[1..]).args(["prlimit", "--pid", &pid, &limit]);
+                let limited = command.status();
                 assert!(limited.expect("prlimit").success());
                 let attached = tickwalk(&["attach", "--duration", "1s", "-o", &recording, &pid]);
                 match is_enough {

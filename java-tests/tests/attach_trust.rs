@@ -43,9 +43,11 @@ on_jdks! { concurrent 17, 25;
                 let pid = second.pid.to_string();
                 let expected = format!("another process ({first_pid}) listens on /tmp/.java_pid1");
                 assert_refused(&attach(folder, &pid), &expected);
-                for verb in ["start", "status", "stop", "dump", "dump-stacks"] {
-                    assert_refused(&tickwalk(&[verb, &pid]), &expected);
-                }
+                let file = folder.join("started.tickwalk").display().to_string();
+                assert_refused(&tickwalk(&["start", "-o", &file, &pid]), &expected);
+                assert_refused(&tickwalk(&["dump-stacks", &pid]), &expected);
+                // The mappings tell that it has no agent, so nobody is asked.
+                assert_refused(&tickwalk(&["stop", &pid]), "no profile runs in JVM");
                 let attached = attach(folder, &first_pid);
                 assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
             });
