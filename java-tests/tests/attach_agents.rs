@@ -124,7 +124,7 @@ on_jdks! { concurrent 17, 25;
         // The JVM's user must be able to read it.
         let folder = shared_folder();
         let library = folder.path().join("libundumpable.so");
-        fs::copy(native_library("Undumpable"), &library).expect("copied");
+        fs::copy(native_library("undumpable"), &library).expect("copied");
         let option = format!("-agentpath:{}", library.display());
         with_burner(jdk, &OTHER_USER, &[&option], |jvm, folder| assert_hidden_jvm_is_profiled(jvm, folder));
     }
