@@ -173,12 +173,19 @@ impl Status {
     /// # Errors
     /// As [`Jvm::load`].
     pub fn of(jvm: &Jvm) -> Result<Option<Self>, AttachError> {
+        Ok(Self::all(jvm)?.into_iter().next())
+    }
+
+    /// Asks the loaded agents; the one that profiles comes first.
+    fn all(jvm: &Jvm) -> Result<Vec<Self>, AttachError> {
         let paths = paths_of_agents(jvm)?;
-        let all: Vec<Self> = paths.iter().map(|path| Self::ask(jvm, path)).collect::<Result<_, _>>()?;
+        let mut all: Vec<Self> =
+            paths.iter().map(|path| Self::ask(jvm, path)).collect::<Result<_, AttachError>>()?;
         let order = ["running", "starting", "ending", "waiting", "idle"];
-        let rank =
-            |status: &Self| order.iter().position(|state| *state == status.state()).unwrap_or(order.len());
-        Ok(all.into_iter().min_by_key(rank))
+        all.sort_by_key(|status| {
+            order.iter().position(|state| *state == status.state()).unwrap_or(order.len())
+        });
+        Ok(all)
     }
 
     /// Returns one of its facts (`agent/src/profile/status.rs`).
@@ -224,8 +231,9 @@ fn can_load(process: Process, library: &Path, agents: &[MappedFile]) -> bool {
 /// [`AttachError::NotProfiled`] if none runs; else as [`Jvm::load`].
 pub fn stop(jvm: &Jvm) -> Result<(), AttachError> {
     let mut failure = AttachError::NotProfiled(jvm.process().id());
-    for path in paths_of_agents(jvm)? {
-        match jvm.load(&path, "stop") {
+    // One that says it is idle may be between two profiles (`loop=`).
+    for agent in Status::all(jvm)? {
+        match jvm.load(&agent.library, "stop") {
             Ok(()) => return Ok(()),
             Err(AttachError::NotProfiled(_)) => {}
             Err(error) => failure = error,
