@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::Command;
 use support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tables_address};
 use support::walks::{Named, as_dumped, as_text, walk};
-use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, jdks, pause, with_stopped};
+use support::{
+    Jdk, Jvm, RemoteMemory, Snapshot, VALUE_CLASSES, compile, compile_preview, jdks, pause, with_stopped,
+};
 
 /// Returns the number of stops of each busy thread; TICKWALK_STOPS overrides.
 fn stops_per_thread() -> u32 {
@@ -392,35 +394,63 @@ fn record_fixtures() {
         return;
     }
     let classes = compile("Stacks.java");
+    let busy = ["busy-recursion", "busy-exception", "busy-text"];
     for Jdk { name: jdk, home, .. } in jdks() {
         let jvm = Jvm::start(&home, &["-XX:+UseSerialGC"], &classes, "Stacks");
-        let memory = jvm.memory();
-        let symbols = jvm.symbols();
-        let (symbols, image) = reduced_tables(&|name| symbols.get(name).copied(), &memory);
-        let dump = parse_dump(&jvm.thread_dump());
-        // The compilers must finish first: code may not be replaced while the threads are recorded.
-        pause(3000);
-        let mut fixture = Fixture { symbols, ..Fixture::default() };
-        fixture.regions.insert(tables_address(), image);
-        let live = Overlaid { image: &fixture, process: &memory };
-        let mut hotspot =
-            HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &live).expect("complete");
-        let recorder = Recorder { memory: &live, bytes: Default::default() };
-        hotspot =
-            HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).unwrap_or(hotspot);
-        hotspot.start(&recorder).expect("started");
-        let mut threads = Vec::new();
-        for thread in hotspot.java_threads(&memory) {
-            let Some(tid) = hotspot.thread_id(&memory, thread) else {
-                continue;
-            };
-            let Some((name, ..)) = dump.iter().find(|(_, id, _)| *id == tid) else {
-                continue;
-            };
-            let busy = ["busy-recursion", "busy-exception", "busy-text"];
-            if !(name.starts_with("quiet-") || busy.contains(&name.as_str())) {
-                continue;
-            }
+        let is_recorded = |name: &str| name.starts_with("quiet-") || busy.contains(&name);
+        recorded(&jvm, is_recorded, 1).store(&fixture_folder(&jdk).join("stacks.bin"));
+    }
+}
+
+/// Rewrites `tests/fixtures/jdk<NAME>-x86_64/values.bin` of JDK 28 and later:
+/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... TICKWALK_JDK=28-sid cargo test -p stackwalk --test attached_jvm record_value_classes`
+#[test]
+fn record_value_classes() {
+    if !is_set("TICKWALK_RECORD") {
+        return;
+    }
+    for Jdk { name: jdk, home, .. } in jdks().into_iter().filter(|jdk| jdk.major >= 28) {
+        let classes = compile_preview(&home, "Values.java");
+        let flags = [&VALUE_CLASSES[..], &["-XX:+UseSerialGC"]].concat();
+        let jvm = Jvm::start(&home, &flags, &classes, "Values");
+        let fixture = recorded(&jvm, |name| name.starts_with("busy-"), VALUE_CLASS_STOPS);
+        fixture.store(&fixture_folder(&jdk).join("values.bin"));
+    }
+}
+
+/// Stops of each thread that are recorded with value classes: each is at another instruction.
+const VALUE_CLASS_STOPS: u32 = 25;
+
+fn fixture_folder(jdk: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/jdk{jdk}-x86_64"))
+}
+
+/// Records walks of the threads with these names, each stopped so many times.
+fn recorded(jvm: &Jvm, is_recorded: impl Fn(&str) -> bool, stops: u32) -> Fixture {
+    let memory = jvm.memory();
+    let symbols = jvm.symbols();
+    let (symbols, image) = reduced_tables(&|name| symbols.get(name).copied(), &memory);
+    let dump = parse_dump(&jvm.thread_dump());
+    // The compilers must finish first: code may not be replaced while the threads are recorded.
+    pause(3000);
+    let mut fixture = Fixture { symbols, ..Fixture::default() };
+    fixture.regions.insert(tables_address(), image);
+    let live = Overlaid { image: &fixture, process: &memory };
+    let mut hotspot =
+        HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &live).expect("complete");
+    let recorder = Recorder { memory: &live, bytes: Default::default() };
+    hotspot = HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).unwrap_or(hotspot);
+    hotspot.start(&recorder).expect("started");
+    let mut threads = Vec::new();
+    for thread in hotspot.java_threads(&memory) {
+        let Some(tid) = hotspot.thread_id(&memory, thread) else {
+            continue;
+        };
+        let Some((name, ..)) = dump.iter().find(|(_, id, _)| *id == tid) else {
+            continue;
+        };
+        let stops = if is_recorded(name) { stops } else { 0 };
+        for _ in 0..stops {
             let recorded = with_stopped(&hotspot, &memory, thread, tid, |Snapshot { capture, stack }| {
                 let mut cache = Box::new(ScopeCache::new());
                 let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);
@@ -431,13 +461,12 @@ fn record_fixtures() {
             });
             threads.extend(recorded);
         }
-        let mut regions = recorder.regions();
-        regions.retain(|address, _| *address > tables_address() + (1 << 20));
-        fixture.regions.extend(regions);
-        fixture.threads = threads;
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        fixture.store(&folder.join(format!("jdk{jdk}-x86_64/stacks.bin")));
     }
+    let mut regions = recorder.regions();
+    regions.retain(|address, _| *address > tables_address() + (1 << 20));
+    fixture.regions.extend(regions);
+    fixture.threads = threads;
+    fixture
 }
 
 /// A process with a copy of its code: code is read by direct loads, as in the agent, all else by system calls.

@@ -13,7 +13,9 @@ use std::ops::ControlFlow;
 
 use stackwalk::{Frame, HotSpot, Memory, ScopeCache, Stop, Unreadable};
 use support::walks::{Named, walk};
-use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, jdks, pause, step_through};
+use support::{
+    Jdk, Jvm, RemoteMemory, Snapshot, VALUE_CLASSES, compile, compile_preview, jdks, pause, step_through,
+};
 
 /// Steps of each busy thread; TICKWALK_STEPS overrides.
 fn steps_per_thread() -> u32 {
@@ -194,6 +196,27 @@ fn replaced_call(memory: &RemoteMemory, snapshot: &Snapshot) -> Option<(u64, [u8
     let target = (stub + 15).wrapping_add_signed(distance(stub + 11)?.into());
     let bytes = i32::try_from(target.wrapping_sub(top).cast_signed()).ok()?.to_le_bytes();
     Some((top - 5, [0xe8, bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+/// Value classes, a preview of JDK 28: entries that take stack for fields, extended frames, adapters that allocate,
+/// and the interpreter's allocation of objects whose fields were returned.
+#[test]
+fn walks_at_every_instruction_with_value_classes_find_the_same_callers() {
+    let mut problems = Vec::new();
+    for Jdk { name: jdk, home, .. } in jdks().into_iter().filter(|jdk| jdk.major >= 28) {
+        let classes = compile_preview(&home, "Values.java");
+        for (mode, flags) in MODES {
+            let mut counts = StepCounts::default();
+            for name in ["busy-enters", "busy-receives", "busy-passes"] {
+                let jvm = Jvm::start(&home, &[&VALUE_CLASSES, flags].concat(), &classes, "Values");
+                pause(2500);
+                step_one(&jvm, name, &mut counts);
+            }
+            println!("{:?}", counts.blobs);
+            counts.report(&format!("JDK {jdk} {mode} values"), &mut problems);
+        }
+    }
+    assert!(problems.is_empty(), "{problems:?}");
 }
 
 /// Upcall stubs: C code calls Java (JDK 21 and later). Each stack leads to the Java frames below the C code.

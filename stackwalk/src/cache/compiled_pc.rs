@@ -6,6 +6,8 @@ use crate::hotspot::nmethod::Identity;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CompiledKind {
     Java,
+    /// Java whose frames keep their size, because some are extended.
+    JavaKeepingSize,
     Native,
     /// Native wrapper at the bottom of a mounted virtual thread.
     ContinuationEntry,

@@ -30,8 +30,9 @@ pub(super) struct Step {
     pub(super) scopes: Option<usize>,
 }
 
-const KINDS: [CompiledKind; 4] = [
+const KINDS: [CompiledKind; 5] = [
     CompiledKind::Java,
+    CompiledKind::JavaKeepingSize,
     CompiledKind::Native,
     CompiledKind::ContinuationEntry,
     CompiledKind::ContinuationYield,

@@ -24,6 +24,8 @@
 //! | `CODE_BEFORE`, `CODE_AFTER` | bytes of [`Around`] |
 //! | `OSR_PROLOGUE_BYTES` | bytes after an on-stack-replacement entry that may be prologue |
 //! | `prologue(around)`, `epilogue(around, native, offset)` | frame state in the code that builds or removes a frame |
+//! | `taken_at(code, pc)` | what entry code has put on the stack, where a method has several entries |
+//! | `keeps_frame_size(before, size)`, `kept_frame_size(size, word)` | code whose frames keep their size, because some are extended; that size |
 //! | `state_in_body(around, ahead, native, offset)` | frame state in all other compiled code; `ahead` has `BODY_AHEAD` bytes |
 //! | `state_at_call(around, ahead)` | frame state at the return address of a call of VM code |
 //! | `stub_states(around, size)`, `stub_exit(after)` | the same of stubs: rules to try in order, and a certain one |
@@ -44,10 +46,12 @@
 //! | `entry_frame(code, returns, pc, wrapper)` | frame state in the call stub |
 //! | `has_saved_sender_sp(before)`, `keeps_entry_sp(before)` | progress of an adapter |
 //! | `sp_without_return_address(before, after, sp, sender_sp)` | the caller's sp while an adapter has its return address in a register only |
+//! | `allocating_adapter(before)` | frame state in an adapter that calls the VM to allocate objects for fields |
 //! | `linker_pops_argument(before, after)` | a method handle linker holds its return address in a register |
 //! | `entry_barrier_callers(sp, fp, word)` | frames that the stub of the nmethod entry barrier may have |
 //! | `patching_adapter(sp, preserved)` | the way to the caller of an adapter that calls the VM |
 //! | `enters_method(ahead)`, `interpreter_exit(after)`, `is_interpreter_return_entry(after)` | the interpreter enters a method, leaves it, or restores its caller |
+//! | `allocates_returned_object(before)` | the interpreter is allocating an object whose fields were returned; `before` has `ALLOCATION_REACH` bytes |
 //! | `frameless_return(after)` | bytes above sp on the return address, behind a call in an interpreter's entry that builds no frame; `after` has `FRAMELESS_RETURN_BYTES` |
 //! | `poll_frame`, `poll_exit`, `is_loop_poll_blob` | frame state in a SafepointBlob |
 //! | `handler_place`, `has_popped_throwing_pc` | progress of the stubs that look up an exception handler |

@@ -23,6 +23,8 @@ pub(crate) enum BlobKind {
     Adapter,
     /// Dispatch stubs and other code without a frame of its own.
     Leaf,
+    /// Moves the fields of a value object between registers and memory (JDK 28 and later): no frame.
+    ValueFields,
     /// Hand-written routines of many shapes in one buffer.
     StubRoutines,
     /// Hand-written routines that freeze and thaw virtual threads (JDK 21 and later).
@@ -157,6 +159,7 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
         b"Interpreter" => BlobKind::Interpreter,
         b"I2C/C2I adapters" => BlobKind::Adapter,
         b"MethodHandles adapters" | b"vtable chunks" | b"InlineCacheBuffer" => BlobKind::Leaf,
+        b"buffered value type" => BlobKind::ValueFields,
         b"DeoptimizationBlob" | b"UncommonTrapBlob" => BlobKind::Deoptimization,
         b"ExceptionBlob" => BlobKind::Exception,
         b"SafepointBlob" => BlobKind::Safepoint,

@@ -167,6 +167,9 @@ layouts! { |tables|
         orig_pc_offset: offset(nmethod_orig_pc_offset),
         compile_id: offset(nmethod_compile_id),
         comp_level: sized(nmethod_comp_level),
+        /// True in VMs with value classes, JDK 28 and later: methods may have several entries, and frames that keep
+        /// their size.
+        has_value_classes: made(bool, tables.constants.value_class.is_some()),
         pc_desc_size: made(u64, size(tables.types.pc_desc, "PcDesc")?),
         pc_desc_pc_offset: offset(pc_desc_pc_offset),
         pc_desc_scope_offset: offset(pc_desc_scope_offset),
@@ -281,6 +284,7 @@ layouts! { |tables|
         heap: find_variable(heap),
         reserved: find_offset(heap_reserved),
         collections: find_offset(heap_collections),
+        gc_active: find_offset(heap_gc_active),
         region_start: find_offset(region_start),
         region_words: find_offset(region_words),
         mark_klass_shift: made(Option<u32>, tables.constants.mark_klass_shift),

@@ -166,6 +166,14 @@ impl HotSpot {
         Some(at(heap, self.layout.continuation.collections?))
     }
 
+    /// Address of a byte that is not 0 while a collector has stopped the program; usable once the VM is initialised.
+    /// The heap's object, which holds it, is never freed.
+    #[must_use]
+    pub fn stopping_collector<M: Memory + ?Sized>(&self, memory: &M) -> Option<u64> {
+        let heap = memory.read_u64(self.layout.continuation.heap?).ok().filter(|&heap| heap != 0)?;
+        Some(at(heap, self.layout.continuation.gc_active?))
+    }
+
     /// Offset of the good mask in a `JavaThread`, from the first thread that has the masks of this moment.
     fn thread_masks<M: Memory + ?Sized>(&self, memory: &M, pointers: u64) -> Option<u32> {
         let fields = self.layout.shifted_colours?.thread_masks;

@@ -159,6 +159,7 @@ fields! {
     heap = ("Universe", "_collectedHeap");
     heap_reserved = ("CollectedHeap", "_reserved");
     heap_collections = ("CollectedHeap", "_total_collections");
+    heap_gc_active = ("CollectedHeap", "_is_gc_active") | ("CollectedHeap", "_is_stw_gc_active");
     region_start = ("MemRegion", "_start");
     region_words = ("MemRegion", "_word_size");
     // Memory that each collector has committed.
@@ -254,6 +255,8 @@ pub(super) struct ConstantTable {
     pub(super) has_line_numbers: Option<i32>,
     pub(super) entry_wrapper: Option<i32>,
     pub(super) sender_sp: Option<i32>,
+    /// Present in VMs with value classes: JDK 28 and later.
+    pub(super) value_class: Option<i32>,
     pub(super) kinds: BlobKindValues,
 }
 
@@ -285,6 +288,7 @@ impl ConstantTable {
             }
             "frame::entry_frame_call_wrapper_offset" => &mut self.entry_wrapper,
             "frame::interpreter_frame_sender_sp_offset" => &mut self.sender_sp,
+            "Klass::KlassKind::ValueKlassKind" => &mut self.value_class,
             "CodeBlobKind::Nmethod" => &mut kinds.nmethod,
             "CodeBlobKind::Buffer" => &mut kinds.buffer,
             "CodeBlobKind::Adapter" => &mut kinds.adapter,

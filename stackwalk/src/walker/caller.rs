@@ -37,6 +37,9 @@ impl<M: Memory> Walk<'_, M> {
 
     fn step_blob(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<Step, Stop> {
         let stub = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
+        if let Some(next) = self.caller_of_followed_stub(cursor, blob) {
+            return Ok(Step { emit: stub, next: Ok(next) });
+        }
         match blob.kind {
             BlobKind::Nmethod | BlobKind::NativeWrapper => {
                 let undone = self.undo_deoptimisation(cursor, blob)?;
@@ -77,7 +80,14 @@ impl<M: Memory> Walk<'_, M> {
                     .ok_or(Stop::BadFrame(cursor.pc));
                 Ok(Step { emit: stub, next })
             }
-            BlobKind::Interpreter | BlobKind::Adapter | BlobKind::Leaf => Err(Stop::BadFrame(cursor.pc)),
+            // An adapter that allocates objects for the fields that its caller passes.
+            BlobKind::Adapter if blob.frame_bytes >= FRAME_RECORD_BYTES => Ok(Step {
+                emit: stub,
+                next: self.caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingJava),
+            }),
+            BlobKind::Interpreter | BlobKind::Adapter | BlobKind::Leaf | BlobKind::ValueFields => {
+                Err(Stop::BadFrame(cursor.pc))
+            }
         }
     }
 

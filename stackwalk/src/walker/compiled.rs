@@ -92,6 +92,7 @@ impl<M: Memory> Walk<'_, M> {
         let level = self.hotspot.layout.nmethod.level(self.memory, blob.address)?;
         let kind = match blob.kind {
             BlobKind::NativeWrapper => self.native_kind(Method(identity.method)),
+            _ if self.keeps_frame_size(blob) => CompiledKind::JavaKeepingSize,
             _ => CompiledKind::Java,
         };
         let frame_bytes = u32::try_from(blob.frame_bytes).unwrap_or(0);
@@ -203,7 +204,7 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn compiled_frames(&self, cursor: Cursor, entry: &CompiledPc) -> Emit {
         let place = cursor.place();
         match entry.kind {
-            CompiledKind::Java => Emit::Scopes(Scopes::of(entry, place)),
+            CompiledKind::Java | CompiledKind::JavaKeepingSize => Emit::Scopes(Scopes::of(entry, place)),
             CompiledKind::Native | CompiledKind::ContinuationYield => Emit::One(Frame::NativeMethod {
                 method: Method(entry.identity.method),
                 compiled: true,
@@ -242,9 +243,16 @@ impl<M: Memory> Walk<'_, M> {
                 let next = caller.and_then(|caller| self.caller_of_yield(caller));
                 return Ok(Step { emit: self.compiled_frames(cursor, entry), next });
             }
-            CompiledKind::Java | CompiledKind::Native => {}
+            CompiledKind::Java | CompiledKind::JavaKeepingSize | CompiledKind::Native => {}
         }
-        let plain = self.caller_of_fixed_frame(cursor, u64::from(entry.frame_bytes), Doing::CallingJava);
+        let size = u64::from(entry.frame_bytes);
+        let size = match entry.kind {
+            CompiledKind::JavaKeepingSize => {
+                self.kept_frame_size(size, cursor.sp).ok_or(Stop::BadFrame(cursor.pc))?
+            }
+            _ => size,
+        };
+        let plain = self.caller_of_fixed_frame(cursor, size, Doing::CallingJava);
         let next = match cursor.doing {
             Doing::CallingVm => self.caller_below_arguments(cursor).map_or(plain, Ok),
             Doing::CallingJava | Doing::Interrupted | Doing::Polling | Doing::Returning | Doing::Native => {

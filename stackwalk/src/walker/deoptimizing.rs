@@ -134,7 +134,7 @@ impl<M: Memory> Walk<'_, M> {
     /// Returns whether the compiled frame at a cursor is complete and has a caller.
     fn is_whole(&self, cursor: Cursor) -> bool {
         let Ok(blob) = self.blob_at(cursor.pc) else { return false };
-        let caller = self.unwind(cursor, blob.frame_bytes, Unwind::Whole);
+        let caller = self.unwind_code(cursor, &blob, Unwind::Whole);
         blob.kind == BlobKind::Nmethod && caller.is_some_and(|caller| self.is_caller(&caller))
     }
 
@@ -170,7 +170,7 @@ impl<M: Memory> Walk<'_, M> {
         let (pc, sp) = (self.capture.deoptimized_pc, self.capture.deoptimized_sp);
         let cursor = Cursor { pc, sp, fp: 0, doing: Doing::CallingVm };
         let blob = self.blob_at(pc).ok().filter(|blob| blob.kind == BlobKind::Nmethod)?;
-        let end = sp.checked_add(blob.frame_bytes)?;
+        let end = sp.checked_add(self.frame_bytes(&blob, sp)?)?;
         if !self.on_stack(end, self.capture.stack_low) {
             return None;
         }

@@ -49,8 +49,11 @@ impl<M: Memory> Walk<'_, M> {
             Some(entry) => entry,
             None => self.decode(cursor, blob)?,
         };
-        let rule = self.nmethod_rule(cursor.pc, blob)?;
-        let mut next = self.verified(cursor, blob, rule).ok_or(Stop::BadFrame(cursor.pc));
+        let next = match self.taken_by_entry(cursor.pc, blob) {
+            Some(taken) => self.caller_of_entry_code(cursor, taken),
+            None => self.verified(cursor, blob, self.nmethod_rule(cursor.pc, blob)?),
+        };
+        let mut next = next.ok_or(Stop::BadFrame(cursor.pc));
         if entry.kind == CompiledKind::ContinuationYield {
             next = next.and_then(|caller| self.caller_of_yield(caller));
         }
@@ -132,7 +135,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller by `rule` if it is one; otherwise with words pushed below the complete frame.
     pub(super) fn verified(&self, cursor: Cursor, blob: &CodeBlob, rule: Unwind) -> Option<Cursor> {
-        let found = self.unwind(cursor, blob.frame_bytes, rule).filter(|caller| self.is_caller(caller));
+        let found = self.unwind_code(cursor, blob, rule).filter(|caller| self.is_caller(caller));
         if rule == Unwind::Whole
             && found.is_some()
             && let Some(caller) = self.caller_of_string_search(cursor, blob)
@@ -151,7 +154,7 @@ impl<M: Memory> Walk<'_, M> {
         // Locals may hold a stale return address at the same distance. Only one whose call leads to this code counts.
         (1..=MAX_PUSHED_WORDS).find_map(|words| {
             let lowered = Cursor { sp: cursor.sp.wrapping_add(words * 8), ..cursor };
-            let caller = self.unwind(lowered, blob.frame_bytes, Unwind::Whole)?;
+            let caller = self.unwind_code(lowered, blob, Unwind::Whole)?;
             (self.is_caller(&caller) && self.calls_into(caller.pc, blob)).then_some(caller)
         })
     }
@@ -179,7 +182,7 @@ impl<M: Memory> Walk<'_, M> {
             if !self.on_stack(sp, cursor.sp) || words == 0 || words > MAX_PUSHED_WORDS {
                 return None;
             }
-            let caller = self.unwind(Cursor { sp, ..cursor }, blob.frame_bytes, Unwind::Whole)?;
+            let caller = self.unwind_code(Cursor { sp, ..cursor }, blob, Unwind::Whole)?;
             self.is_caller(&caller).then_some(caller)
         })
     }
@@ -192,7 +195,7 @@ impl<M: Memory> Walk<'_, M> {
         if !self.look_at_code(start, end, |code| keeps_length(code, at))? {
             return None;
         }
-        self.unwind(cursor, blob.frame_bytes, Unwind::Below(1)).filter(|caller| self.is_caller(caller))
+        self.unwind_code(cursor, blob, Unwind::Below(1)).filter(|caller| self.is_caller(caller))
     }
 
     /// The caller by `rule`, unchecked.
@@ -211,8 +214,9 @@ impl<M: Memory> Walk<'_, M> {
             return Ok(step);
         }
         let mut code = [0; RETURN_ENTRY_BYTES];
-        let restores_caller =
-            self.memory.read(cursor.pc, &mut code).is_ok() && is_interpreter_return_entry(&code);
+        let restores_caller = self.memory.read(cursor.pc, &mut code).is_ok()
+            && is_interpreter_return_entry(&code)
+            || self.allocates_returned_object(cursor.pc);
         if !restores_caller
             && self.may_enter_method(cursor.pc)
             && let Some(step) = self.entering_interpreter(cursor)

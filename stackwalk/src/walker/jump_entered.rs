@@ -59,7 +59,7 @@ impl<M: Memory> Walk<'_, M> {
     /// `cursor` if it is a whole compiled frame.
     pub(super) fn left_by_jump(&self, cursor: Cursor) -> Option<Cursor> {
         let code = self.blob_at(cursor.pc).ok().filter(|code| code.kind == BlobKind::Nmethod)?;
-        let caller = self.unwind(cursor, code.frame_bytes, Unwind::Whole)?;
+        let caller = self.unwind_code(cursor, &code, Unwind::Whole)?;
         self.is_caller(&caller).then_some(cursor)
     }
 

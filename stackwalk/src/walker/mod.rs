@@ -9,6 +9,7 @@ mod called;
 mod caller;
 mod compiled;
 mod deoptimizing;
+mod entry_code;
 mod forward_exception;
 mod frameless_entry;
 mod frozen;

@@ -63,9 +63,11 @@ impl<M: Memory> Walk<'_, M> {
                 self.call_target(pc, blob).is_some()
                     || layout.is_deopt_handler(self.memory, blob, pc).unwrap_or(false)
             }
-            BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception | BlobKind::Upcall => {
-                self.call_target(pc, blob).is_some()
-            }
+            BlobKind::RuntimeStub
+            | BlobKind::Safepoint
+            | BlobKind::Exception
+            | BlobKind::Upcall
+            | BlobKind::ValueFields => self.call_target(pc, blob).is_some(),
             BlobKind::ContinuationStubs => true,
             _ => false,
         }

@@ -61,6 +61,12 @@ impl<M: Memory> Walk<'_, M> {
         {
             return Some(next);
         }
+        if let Some(caller) = self.caller_of_followed_stub(cursor, blob) {
+            return Some(caller);
+        }
+        if let Some(caller) = self.caller_of_allocating_adapter(cursor, blob) {
+            return Some(caller);
+        }
         // The next instruction may be the return; the rules below would look where the frame was.
         let exit = stub_exit(around.after);
         let accepted = |next: &Cursor| self.is_caller(next) && self.may_have_called(next.pc, cursor.pc, blob);

@@ -358,7 +358,8 @@ const TYPES: &[&str] = &[
 ];
 
 /// Prefixes of constants that are kept.
-const CONSTANTS: &[&str] = &["_thread_", "JavaThread::", "ConstMethod", "frame::", "CodeBlobKind::"];
+const CONSTANTS: &[&str] =
+    &["_thread_", "JavaThread::", "ConstMethod", "frame::", "CodeBlobKind::", "Klass::KlassKind::ValueKlass"];
 
 /// Copies the rows of the tables that the walker may use; returns the symbols and the image at [`TABLES`].
 pub fn reduced_tables(

@@ -87,6 +87,38 @@ pub fn compile(workload: &str) -> PathBuf {
     classes
 }
 
+/// Options with which the workload `Values` runs.
+pub const VALUE_CLASSES: [&str; 3] = [
+    "--enable-preview",
+    "-XX:CompileCommand=exclude,Values::interpreted*",
+    "-XX:CompileCommand=dontinline,Values*::*",
+];
+
+/// Compiles a workload with preview features, by the compiler of the JDK that will run it; returns the folder with
+/// its classes.
+pub fn compile_preview(home: &Path, workload: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workloads").join(workload);
+    let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join(workload);
+    // A JDK image without bin/javac may still have its module.
+    let status = Command::new(home.join("bin/java"))
+        .args([
+            "-m",
+            "jdk.compiler/com.sun.tools.javac.Main",
+            "-nowarn",
+            "--enable-preview",
+            "-source",
+            "28",
+            "-d",
+        ])
+        .arg(&classes)
+        .arg(source)
+        .stderr(Stdio::null())
+        .status()
+        .expect("java runs");
+    assert!(status.success(), "javac failed");
+    classes
+}
+
 /// A JVM that runs a workload; dropping it kills the JVM.
 pub struct Jvm {
     child: Child,

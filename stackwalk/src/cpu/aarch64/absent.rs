@@ -5,7 +5,7 @@
 //! Sources: `string_indexof`, `string_compare` and `generate_slow_subtype_check` in `cpu/aarch64`, JDK 11 to 25: all work in
 //! registers.
 
-use crate::cpu::rules::{Around, ForwardExceptionPlace};
+use crate::cpu::rules::{Around, ForwardExceptionPlace, Unwind};
 
 /// Bytes on each side of the pc that [`keeps_length`] looks at.
 pub(crate) const STRING_CODE_REACH: u64 = 4;
@@ -63,5 +63,42 @@ pub(crate) fn leads_to(
     _to: u32,
     _code: impl FnMut(u32, &mut [u8; MAX_INSTRUCTION_BYTES]) -> Option<usize>,
 ) -> Option<bool> {
+    None
+}
+
+/// What entry code has put on the stack; not known on this CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    /// Bytes between sp and the return address.
+    pub(crate) bytes: u64,
+    /// True if the word below the return address is the caller's fp.
+    pub(crate) is_fp_saved: bool,
+}
+
+/// Returns `None`: entries of code that takes value objects as fields have not been looked at on this CPU.
+pub(crate) fn taken_at(_code: &[u8], _pc: usize) -> Option<Taken> {
+    None
+}
+
+/// Returns `None`, as above.
+pub(crate) fn allocating_adapter(_before: &[u8]) -> Option<Unwind> {
+    None
+}
+
+/// Bytes before the pc that [`allocates_returned_object`] looks at.
+pub(crate) const ALLOCATION_REACH: u64 = 4;
+
+/// Returns `false`, as above.
+pub(crate) fn allocates_returned_object(_before: &[u8]) -> bool {
+    false
+}
+
+/// Returns `false`, as above.
+pub(crate) fn keeps_frame_size(_before: &[u8], _size: u64) -> bool {
+    false
+}
+
+/// Returns `None`, as above.
+pub(crate) fn kept_frame_size(_size: u64, _word: impl Fn(u64) -> Option<u64>) -> Option<u64> {
     None
 }

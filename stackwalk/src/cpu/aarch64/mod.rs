@@ -19,8 +19,10 @@ mod thaw;
 mod upcall;
 
 pub(crate) use absent::{
-    FRAMELESS_RETURN_BYTES, RESERVATION_REACH, STRING_CODE_REACH, forward_exception_place, frameless_return,
-    keeps_length, leads_to, linker_pops_argument, reserved_words, searches_string, sp_without_return_address,
+    ALLOCATION_REACH, FRAMELESS_RETURN_BYTES, RESERVATION_REACH, STRING_CODE_REACH, Taken,
+    allocates_returned_object, allocating_adapter, forward_exception_place, frameless_return,
+    keeps_frame_size, keeps_length, kept_frame_size, leads_to, linker_pops_argument, reserved_words,
+    searches_string, sp_without_return_address, taken_at,
 };
 pub(crate) use calls::{
     ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, TRAMPOLINE_BYTES, call_before, trampoline_target,

@@ -53,7 +53,7 @@ fn first_of(code: &[u8], pattern: &[u8]) -> Option<usize> {
     code.windows(pattern.len()).position(|window| window == pattern)
 }
 
-fn last_of(code: &[u8], pattern: &[u8]) -> Option<usize> {
+pub(super) fn last_of(code: &[u8], pattern: &[u8]) -> Option<usize> {
     code.windows(pattern.len()).rposition(|window| window == pattern)
 }
 
@@ -95,6 +95,19 @@ pub(crate) fn keeps_entry_sp(before: &[u8]) -> bool {
     const BEGIN: [u8; 11] = [0x4c, 0x8b, 0xec, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x83, 0xe4, 0xf0];
     let begin = last_of(before, &BEGIN);
     begin.is_some() && last_of(before, &[0x49, 0x8b, 0xe5]) < begin
+}
+
+/// State of the frame of an adapter that calls the VM to allocate objects for the fields that its caller passes, from
+/// `push rbp` to `pop rbp`; `before` is its code up to the pc. `None` where it has no frame.
+///
+/// `push rbp; mov rbp, rsp; pushf` begins this code, `popf; pop rbp` ends it.
+/// Source: machine code of an adapter, 28-ea+18; `RegisterSaver::save_live_registers` in `sharedRuntime_x86_64.cpp`.
+pub(crate) fn allocating_adapter(before: &[u8]) -> Option<Unwind> {
+    let begin = last_of(before, &[0x55, 0x48, 0x8b, 0xec]);
+    if before.last() == Some(&0x55) {
+        return Some(Unwind::Pushed);
+    }
+    (begin.is_some() && last_of(before, &[0x9d, 0x5d]) < begin).then_some(Unwind::FramePointer)
 }
 
 /// The sp and the rule that lead to the caller of an adapter that calls the VM and has these registers: one keeps the sp of its
@@ -170,6 +183,28 @@ mod tests {
         for end in 0..=code.len() {
             assert_eq!(keeps_entry_sp(&code[..end]), (11..17).contains(&end), "{end}");
         }
+    }
+
+    #[test]
+    fn adapters_that_allocate_keep_a_frame_pointer() {
+        // From 28-ea+18, shortened: push rbp; mov rbp, rsp; pushf; sub rsp, 8; ...; add rsp, 8; popf; pop rbp; cmp.
+        let code = [
+            0x90, 0x55, 0x48, 0x8b, 0xec, 0x9c, 0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xc4, 0x08, 0x9d, 0x5d,
+            0x49, 0x83, 0x7f, 0x08, 0x00,
+        ];
+        for (pc, expected) in [
+            (1, None),
+            (2, Some(Unwind::Pushed)),
+            (5, Some(Unwind::FramePointer)),
+            (10, Some(Unwind::FramePointer)),
+            (15, Some(Unwind::FramePointer)),
+            (16, None),
+            (21, None),
+        ] {
+            assert_eq!(allocating_adapter(&code[..pc]), expected, "{pc}");
+        }
+        // patch_callers_callsite: mov r13, rsp.
+        assert_eq!(allocating_adapter(&[0x4c, 0x8b, 0xec, 0x90]), None);
     }
 
     #[test]

@@ -227,9 +227,15 @@ fn is_popping_return_address(around: Around<'_>) -> bool {
     left && matches!(around.after, [0x5a, ..])
 }
 
-/// Returns whether the last instructions were `add rsp, n; pop rbp`.
+/// Returns whether the last instructions were `add rsp, n; pop rbp`, or the same with the size that the frame keeps.
 fn has_left_frame(before: &[u8]) -> bool {
-    matches!(before, [.., 0x48, 0x83, 0xc4, _, 0x5d] | [.., 0x48, 0x81, 0xc4, _, _, _, _, 0x5d])
+    let by_constant =
+        matches!(before, [.., 0x48, 0x83, 0xc4, _, 0x5d] | [.., 0x48, 0x81, 0xc4, _, _, _, _, 0x5d]);
+    let by_kept_size = matches!(
+        before,
+        [.., 0x48, 0x03, 0x64, 0x24, _, 0x5d] | [.., 0x48, 0x03, 0xa4, 0x24, _, _, _, _, 0x5d]
+    );
+    by_constant || by_kept_size
 }
 
 /// Returns whether the pc is in the out-of-line part of a return poll.

@@ -3,6 +3,7 @@
 //! Sources: `generate_return_entry_for` in `cpu/x86/templateInterpreterGenerator_x86.cpp`, `remove_activation` in
 //! `interp_masm_x86.cpp`, JDK 11 to 25.
 
+use super::entry::last_of;
 use crate::cpu::rules::Unwind;
 
 /// Longest code with which the interpreter restores a caller's frame, in bytes.
@@ -44,8 +45,10 @@ pub(crate) fn enters_method(_ahead: &[u8]) -> bool {
     true
 }
 
-/// Returns whether `after` restores a caller's frame after its call: `mov rsp, [rbp - 16]`, or from JDK 21 on
-/// `mov rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]`, in JDK 28 with r10, then `mov qword [rbp - 16], 0; mov r13, [rbp - 64]`.
+/// Returns whether `after` restores a caller's frame after its call: `mov rsp, [rbp - 16]`, or from JDK 21 on `mov
+/// rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]`, in JDK 28 with r10, then `mov qword [rbp - 16], 0; mov r13, [rbp -
+/// 64]`. With value classes, the entry for objects first allocates one whose fields were returned: `test al, 1; je`
+/// comes before r13 is loaded.
 ///
 /// The frame is whole there, while r13 and rbx may still be the callee's.
 pub(crate) fn is_interpreter_return_entry(after: &[u8]) -> bool {
@@ -57,10 +60,25 @@ pub(crate) fn is_interpreter_return_entry(after: &[u8]) -> bool {
             [0x48, 0x8d, 0x64, 0xcd, 0x00, rest @ ..] => rest,
             [0x4c, 0x8b, 0x55, 0xf0, rest @ ..] => rest,
             [0x4a, 0x8d, 0x64, 0xd5, 0x00, rest @ ..] => rest,
+            [0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, 0xa8, 0x01, ..] => return true,
             [0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, rest @ ..] => rest,
             _ => return false,
         };
     }
+}
+
+/// Bytes before the pc that [`allocates_returned_object`] looks at: all of that code.
+pub(crate) const ALLOCATION_REACH: u64 = 160;
+
+/// Returns whether the interpreter, after a call, is allocating an object whose fields were returned; `before` is its
+/// code up to the pc.
+///
+/// As in [`is_interpreter_return_entry`], the frame is whole and registers are not the caller's.
+/// Source: machine code of 28-ea+18 by -XX:+PrintInterpreter with --enable-preview.
+pub(crate) fn allocates_returned_object(before: &[u8]) -> bool {
+    let begin = last_of(before, &[0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, 0xa8, 0x01]);
+    // mov r13, [rbp - 64].
+    begin.is_some() && last_of(before, &[0x4c, 0x8b, 0x6d, 0xc0]) < begin
 }
 
 #[cfg(test)]
@@ -100,6 +118,12 @@ mod tests {
             0x8b, 0x6d, 0xc0,
         ];
         assert!([0, 4, 9, 17].iter().all(|&pc| is_interpreter_return_entry(&latest[pc..])));
+        // The entry for objects, with --enable-preview.
+        let object = [&latest[..17], &[0xa8, 0x01, 0x0f, 0x84, 0x7a, 0, 0, 0, 0x4c, 0x8b, 0xd0]].concat();
+        assert!([0, 4, 9].iter().all(|&pc| is_interpreter_return_entry(&object[pc..])));
+        assert!(!allocates_returned_object(&object[..17]) && allocates_returned_object(&object));
+        assert!(allocates_returned_object(&object[..19]));
+        assert!(!allocates_returned_object(&[&object[..], &latest[17..]].concat()), "r13 is loaded");
         assert!(!is_interpreter_return_entry(&later[..9]) && !is_interpreter_return_entry(&[0x41, 0x5d]));
     }
 }

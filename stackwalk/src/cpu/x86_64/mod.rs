@@ -5,6 +5,7 @@ mod control_flow;
 mod deopt;
 mod dwarf;
 mod entry;
+mod entry_code;
 mod forward_exception;
 mod frame;
 mod frame_state;
@@ -35,9 +36,10 @@ pub(crate) use deopt::{
 pub use dwarf::{DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER};
 pub(crate) use dwarf::{dwarf_caller, dwarf_values};
 pub(crate) use entry::{
-    ADAPTER_SAVE_REACH, CALL_STUB_REACH, entry_barrier_callers, entry_frame, has_saved_sender_sp,
-    keeps_entry_sp, linker_pops_argument, patching_adapter, sp_without_return_address,
+    ADAPTER_SAVE_REACH, CALL_STUB_REACH, allocating_adapter, entry_barrier_callers, entry_frame,
+    has_saved_sender_sp, keeps_entry_sp, linker_pops_argument, patching_adapter, sp_without_return_address,
 };
+pub(crate) use entry_code::{Taken, keeps_frame_size, kept_frame_size, taken_at};
 pub(crate) use forward_exception::forward_exception_place;
 pub use frame::*;
 pub(crate) use frame_state::{
@@ -45,8 +47,9 @@ pub(crate) use frame_state::{
     state_in_body, stub_exit, stub_states,
 };
 pub(crate) use interpreter::{
-    FRAMELESS_RETURN_BYTES, INTERPRETER_EXIT_BYTES, METHOD_ENTRY_BYTES, RETURN_ENTRY_BYTES, enters_method,
-    frameless_return, interpreter_exit, is_interpreter_return_entry,
+    ALLOCATION_REACH, FRAMELESS_RETURN_BYTES, INTERPRETER_EXIT_BYTES, METHOD_ENTRY_BYTES, RETURN_ENTRY_BYTES,
+    allocates_returned_object, enters_method, frameless_return, interpreter_exit,
+    is_interpreter_return_entry,
 };
 pub(crate) use jump_entered::*;
 pub(crate) use jump_target::{
