@@ -149,3 +149,17 @@ on_every_jdk! {
         run.assert_shares(&["TwoMethods.heavy", "TwoMethods.light"], 0.05);
     }
 }
+
+on_jdks! { concurrent 11, 17;
+    /// A wait for a connection without a time limit goes on after each signal, also where the JDK itself takes the signal for
+    /// the end of a time limit: 11.
+    fn no_wait_for_a_connection_ends_early(jdk) {
+        for options in ["mode=wall,interval=1ms", "interval=1ms"] {
+            let workload = Workload::new("Accepts").argument(1).jvm_option("-Djdk.net.usePlainSocketImpl=true");
+            let run = workload.run_with_agent(jdk, &format!("{options},file=/dev/null"));
+            assert_eq!(run.exit_code(), 0, "{}", run.stderr);
+            let lines: Vec<&str> = run.stdout.lines().filter(|line| !line.starts_with("truth ")).collect();
+            assert_eq!(lines, ["early 0", "accepted"], "{options}");
+        }
+    }
+}

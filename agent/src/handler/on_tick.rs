@@ -44,23 +44,24 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
         // SAFETY: the kernel passes a valid siginfo.
         match unsafe { Expiration::of(shared, info) } {
             Some(expiration) => {
-                let slot = expiration.slot;
-                slot.busy.store(true, Ordering::Relaxed);
+                expiration.slot.busy.store(true, Ordering::Relaxed);
                 if let Some(claimed) = expiration.claim(shared) {
                     ucontext::prefetch(on_tick as *const c_void, CODE_LINES);
                     let ticks = shared.time_stamp(start);
                     // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
                     unsafe { tick(shared, &expiration, &claimed, ticks, context) };
                     let cycles = ucontext::cycles().wrapping_sub(start);
-                    slot.last_cycles.store(cycles, Ordering::Relaxed);
+                    expiration.slot.last_cycles.store(cycles, Ordering::Relaxed);
                     #[cfg(feature = "hooks")]
                     // SAFETY: the running thread's slot, and the kernel's context.
                     unsafe {
                         crate::hooks::captured(&expiration, (ticks, cycles), context)
                     };
                 }
+                // SAFETY: the context is the kernel's.
+                unsafe { ucontext::repeat_wait(context) };
                 // Release: a thread that reads the flag as clear sees the request.
-                slot.busy.store(false, Ordering::Release);
+                expiration.slot.busy.store(false, Ordering::Release);
             }
             // SAFETY: the kernel passes a valid siginfo.
             None if unsafe { Expiration::is_of_former(shared, info) } => (),
@@ -76,16 +77,15 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
 unsafe fn tick(
     shared: &'static Shared,
     expiration: &Expiration,
-    claimed: &Claimed,
+    &Claimed { overrun, ns }: &Claimed,
     ticks: u64,
     context: *mut c_void,
 ) {
     let slot = expiration.slot;
     if shared.stopping.load(Ordering::Relaxed) {
-        slot.queue.lost().add(LostCause::Stopping, claimed.ns);
+        slot.queue.lost().add(LostCause::Stopping, ns);
         return;
     }
-    let overrun = claimed.overrun;
     let mut request = Request { overrun, ticks, flags: expiration.flags(), ..Request::default() };
     // SAFETY: the kernel's context.
     let mut capture = unsafe { ucontext::registers(context) };
@@ -144,7 +144,7 @@ unsafe fn tick(
         Ok(()) => shared.ready.mark(expiration.index),
         Err(refused) => {
             shared.pool.release(refused.snapshot);
-            slot.queue.lost().add(LostCause::QueueFull, claimed.ns);
+            slot.queue.lost().add(LostCause::QueueFull, ns);
         }
     }
 }

@@ -17,7 +17,7 @@
 use stackwalk::{Capture, ThreadOffsets};
 
 use super::cpu::{copy_stack, prefetch_line};
-pub use super::cpu::{cycles, registers, thread_pointer};
+pub use super::cpu::{cycles, registers, repeat_wait, thread_pointer};
 
 /// Adds thread state, frame anchor, frame being deoptimised, continuation entry and last polled instruction of the running
 /// Java thread.

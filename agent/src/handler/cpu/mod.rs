@@ -7,11 +7,13 @@ mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::{
-    OFFSET_IS_BELOW_POINTER, copy_stack, cycles, prefetch_line, registers, thread_description, thread_pointer,
+    OFFSET_IS_BELOW_POINTER, copy_stack, cycles, prefetch_line, registers, repeat_wait, thread_description,
+    thread_pointer,
 };
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{
-    OFFSET_IS_BELOW_POINTER, copy_stack, cycles, prefetch_line, registers, thread_description, thread_pointer,
+    OFFSET_IS_BELOW_POINTER, copy_stack, cycles, prefetch_line, registers, repeat_wait, thread_description,
+    thread_pointer,
 };
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]

@@ -45,6 +45,49 @@ pub unsafe fn registers(context: *const libc::c_void) -> Capture {
     }
 }
 
+/// Result of a system call that a signal has interrupted.
+const INTERRUPTED: u64 = (libc::EINTR as u64).wrapping_neg();
+/// Instruction of a system call.
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+/// Bytes above the stack pointer in which the function that waits has its `pollfd`.
+const NEAR: u64 = 512;
+
+/// Lets the interrupted code wait again if the signal has interrupted poll(2) for one descriptor and without a time limit,
+/// as `NET_Timeout` of the JDK's network library calls it for `accept`. Without the correction of JDK-8237858, which came
+/// with JDK 15 and later updates of 11, that function takes the interruption for the end of a time limit.
+/// Such a call can be made again without a difference, and the kernel does not do it itself (signal(7)).
+///
+/// # Safety
+/// `context` is the third argument of a handler installed with SA_SIGINFO, on the stack of the interrupted thread.
+#[inline(always)]
+pub unsafe fn repeat_wait(context: *mut libc::c_void) {
+    // SAFETY: the caller passes the kernel's ucontext.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let general = &mut context.uc_mcontext.gregs;
+    let register = |number: i32| general.get(number as usize).copied().unwrap_or(0).cast_unsigned();
+    if register(libc::REG_RAX) != INTERRUPTED {
+        return;
+    }
+    let (count, limit_ms) = (register(libc::REG_RSI), register(libc::REG_RDX) as i32);
+    let (place, sp, pc) = (register(libc::REG_RDI), register(libc::REG_RSP), register(libc::REG_RIP));
+    let is_near = place & 3 == 0 && place.wrapping_sub(sp) < NEAR;
+    if count != 1 || limit_ms >= 0 || !is_near {
+        return;
+    }
+    // SAFETY: the thread has just executed an instruction that ends at its pc, and the shortest system call has two bytes.
+    let instruction = unsafe { (pc.wrapping_sub(2) as *const [u8; 2]).read_volatile() };
+    // SAFETY: the program passed the address to the kernel, and it lies in the frame of a function that has not returned.
+    let wanted = unsafe { (place as *const libc::pollfd).read_volatile() };
+    if instruction != SYSTEM_CALL || wanted.events != libc::POLLIN | libc::POLLERR {
+        return;
+    }
+    let mut set = |number: i32, value: u64| {
+        general.get_mut(number as usize).map(|register| *register = value.cast_signed());
+    };
+    set(libc::REG_RAX, libc::SYS_poll.cast_unsigned());
+    set(libc::REG_RIP, pc.wrapping_sub(2));
+}
+
 /// Returns the address of the C library's description of the running thread, which lies at the high end of its stack.
 pub fn thread_pointer() -> u64 {
     let pointer: u64;
