@@ -14,6 +14,10 @@ use jvmti_sys::{
 };
 use sampler_thread::pacing::GivingWay;
 
+/// Phases of the VM, as integers: a newer one may have others.
+const LIVE: jint = jvmti_sys::jvmtiPhase::JVMTI_PHASE_LIVE as jint;
+const DEAD: jint = jvmti_sys::jvmtiPhase::JVMTI_PHASE_DEAD as jint;
+
 /// Calls a function of the table; returns `Result<(), JvmtiError>`.
 #[cfg_attr(feature = "hooks", macro_export)]
 macro_rules! jvmti_call {
@@ -89,6 +93,17 @@ unsafe impl Send for Jvmti {}
 // SAFETY: as above; the wrapper is never changed.
 unsafe impl Sync for Jvmti {}
 
+/// How far the VM has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// It is not initialised yet.
+    Earlier,
+    /// It runs.
+    Live,
+    /// It has reported its end.
+    Dead,
+}
+
 /// A local reference to a `java.lang.Thread`, valid until the callback returns.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadRef(jthread);
@@ -124,6 +139,20 @@ impl Jvmti {
         jvmti_call!(self, GetSystemProperty: fn(*const std::ffi::c_char, *mut *mut std::ffi::c_char), name.as_ptr(), &raw mut value).ok()?;
         // SAFETY: the VM returned this string.
         unsafe { self.take_string(value) }
+    }
+
+    /// Returns how far the VM has come.
+    ///
+    /// # Errors
+    /// As GetPhase.
+    pub fn phase(&self) -> Result<Phase, JvmtiError> {
+        let mut phase: jint = 0;
+        jvmti_call!(self, GetPhase: fn(*mut jint), &raw mut phase)?;
+        Ok(match phase {
+            LIVE => Phase::Live,
+            DEAD => Phase::Dead,
+            _ => Phase::Earlier,
+        })
     }
 
     /// Registers the callbacks.

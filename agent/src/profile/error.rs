@@ -15,6 +15,9 @@ pub enum StartError {
     /// The VM is being created.
     #[error("the JVM is still starting; try again in some seconds")]
     Starting,
+    /// The VM has reported its end.
+    #[error("the JVM is ending")]
+    Ending,
     /// The VM offers no usable JVMTI.
     #[error("unsupported JVM: no JVMTI 1.2 ({0}); Tickwalk needs HotSpot 11 or newer")]
     Jvmti(JvmtiError),

@@ -112,7 +112,7 @@ pub fn unclaim() {
     *CLAIM.lock() = Claim::Free;
 }
 
-/// Registers the callbacks and keeps `prepared` until the VM is initialised.
+/// Registers the callbacks and keeps `prepared` for a start: by the VM once it is initialised, or by whoever has attached.
 ///
 /// # Errors
 /// As SetEventCallbacks and SetEventNotificationMode.
@@ -132,8 +132,11 @@ pub fn arm(mut prepared: PreparedSession) -> Result<(), JvmtiError> {
         (observer.on_prepare)(&jvmti, &mut callbacks)?;
     }
     jvmti.set_callbacks(&callbacks)?;
+    let is_attached = prepared.is_attached;
     *STATE.write() = State::Prepared(Box::new(prepared));
-    jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_INIT)?;
+    if !is_attached {
+        jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_INIT)?;
+    }
     jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_DEATH)
 }
 
@@ -153,9 +156,7 @@ fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
 }
 
 fn start_in_frame(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
-    let State::Prepared(prepared) = std::mem::replace(&mut *STATE.write(), State::Idle) else {
-        return Ok(());
-    };
+    let Some(prepared) = take_prepared() else { return Ok(()) };
     let jvmti = prepared.jvmti;
     match Session::start(*prepared, jni, thread, sampler_ended) {
         Ok(session) => {
@@ -198,7 +199,22 @@ fn take_session() -> Option<Box<Session>> {
     }
     match std::mem::replace(&mut *state, State::Idle) {
         State::Running(session) => Some(session),
-        State::Idle | State::Prepared(_) => None,
+        other => {
+            *state = other;
+            None
+        }
+    }
+}
+
+/// Takes a profile out of the state that has not begun; one that runs stays.
+fn take_prepared() -> Option<Box<PreparedSession>> {
+    let mut state = STATE.write();
+    match std::mem::replace(&mut *state, State::Idle) {
+        State::Prepared(prepared) => Some(prepared),
+        other => {
+            *state = other;
+            None
+        }
     }
 }
 

@@ -79,7 +79,7 @@ pub struct PreparedSession {
     /// The timers' signal.
     signal: i32,
     /// True if the program runs already.
-    is_attached: bool,
+    pub is_attached: bool,
 }
 
 impl PreparedSession {
@@ -90,6 +90,9 @@ impl PreparedSession {
     pub fn new(options: Options, vm: Vm, is_attached: bool) -> Result<Self, StartError> {
         log::write_to(options.log_file.as_deref());
         let jvmti = vm.jvmti()?;
+        if is_attached {
+            check_phase(&jvmti)?;
+        }
         let unsupported = |reason| StartError::unsupported(&jvmti, reason);
         let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
         let memory = vm_memory::of_library(&library);
@@ -128,6 +131,15 @@ impl PreparedSession {
             signal,
             is_attached,
         })
+    }
+}
+
+/// Checks that a profile can begin at once: the functions that it needs work from the initialisation of the VM to its end.
+fn check_phase(jvmti: &Jvmti) -> Result<(), StartError> {
+    match jvmti.phase()? {
+        Phase::Live => Ok(()),
+        Phase::Earlier => Err(StartError::Starting),
+        Phase::Dead => Err(StartError::Ending),
     }
 }
 
