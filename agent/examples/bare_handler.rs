@@ -33,7 +33,7 @@ const TIMED: usize = 2_001;
 const JAVA_THREAD: [u64; 8] = [0; 8];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let signal = install::choose(None)?;
+    let signal = install::choose(None, install::Sender::Timers)?;
     let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(128 << 10, 8)];
     let mut shared = support::shared(signal, &plan, |_| 4_000_000, None);
     (shared.offsets.cont_entry, shared.offsets.saved_exception_pc) = (Some(0), Some(0));

@@ -16,7 +16,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 
 #[test]
 fn a_renamed_thread_is_judged_again() {
-    let signal = install::choose(None).expect("a free signal");
+    let signal = install::choose(None, install::Sender::Timers).expect("a free signal");
     let shared = Box::leak(Box::new(support::shared(signal, &[SlabClass::fixed(512, 2)], |_| HOUR_NS, None)));
     let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };
     let mut choice = ThreadChoice::default();
@@ -44,7 +44,7 @@ fn a_renamed_thread_is_judged_again() {
 #[test]
 fn a_traced_thread_has_no_timer_and_its_cpu_time_is_claimed_once() {
     const INTERVAL_NS: u64 = 2_000_000;
-    let signal = install::choose(None).expect("a free signal");
+    let signal = install::choose(None, install::Sender::Timers).expect("a free signal");
     let shared =
         Box::leak(Box::new(support::shared(signal, &[SlabClass::fixed(512, 2)], |_| INTERVAL_NS, None)));
     let aim = Aim { interval_ns: INTERVAL_NS, tick_ns: INTERVAL_NS, period_ns: INTERVAL_NS };

@@ -164,7 +164,7 @@ fn own_cpu_ns() -> u64 {
 
 #[test]
 fn real_ticks_neither_allocate_nor_get_lost() {
-    let signal = install::choose(None).expect("a free signal");
+    let signal = install::choose(None, install::Sender::Timers).expect("a free signal");
     TICKING.store(gettid(), Ordering::Relaxed);
     // SAFETY: a handler with one argument, installed before ours.
     let previous = unsafe { libc::signal(signal, foreign as *const () as usize) };

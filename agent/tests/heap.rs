@@ -114,7 +114,7 @@ impl Made {
     }
 
     fn shared_with(&self, frozen: FrozenOffsets) -> Shared {
-        let signal = install::choose(None).expect("a free signal");
+        let signal = install::choose(None, install::Sender::Timers).expect("a free signal");
         Shared {
             frozen: Some(Box::leak(Box::new(frozen))),
             offsets: ThreadOffsets { in_java: IN_JAVA as u32, ..ThreadOffsets::default() },

@@ -52,7 +52,8 @@ fn ticks(shared: &Shared) -> u64 {
 
 #[test]
 fn each_signal_keeps_its_first_handler() {
-    let (usual, other) = (install::choose(None).expect("a free signal"), libc::SIGRTMAX());
+    let (usual, other) =
+        (install::choose(None, install::Sender::Timers).expect("a free signal"), libc::SIGRTMAX());
     install_foreign(usual, first_foreign);
     install_foreign(other, second_foreign);
 
@@ -88,7 +89,11 @@ fn each_signal_keeps_its_first_handler() {
     assert_eq!(called(), [1, 2]);
 
     // The third uses the first one's signal again: its previous handler is not our own.
-    assert_eq!(install::choose(None).expect("a free signal"), usual, "a signal with our own handler is free");
+    assert_eq!(
+        install::choose(None, install::Sender::Timers).expect("a free signal"),
+        usual,
+        "a signal with our own handler is free"
+    );
     let third = publish(usual, Some(second));
     send(usual, SI_TIMER, slot(third));
     send(usual, SI_TIMER, slot(second));

@@ -322,17 +322,10 @@ impl Summary {
             return;
         }
         assert_eq!(self.requests, self.samples, "every request is a sample, complete or cut");
-        let without_request = [
-            "no_timer",
-            "signal_blocked",
-            "handler_replaced",
-            "not_chosen",
-            "signal_quota",
-            "no_java_stack",
-            "not_received",
-        ]
-        .iter()
-        .filter_map(|cause| self.cpu_ns.lost.get(*cause));
+        let without_request =
+            ["no_timer", "signal_blocked", "handler_replaced", "not_chosen", "no_java_stack", "not_received"]
+                .iter()
+                .filter_map(|cause| self.cpu_ns.lost.get(*cause));
         let expired: i64 = self.threads.iter().map(|thread| thread.expired_ns).sum();
         assert_eq!(
             expired,

@@ -12,6 +12,7 @@
 //!
 //! Rooms, from the bottom up:
 //! - [`clock`]: CPU clocks of threads and processes, and the clock of time stamps.
+//! - [`descriptor`]: files and sockets whose numbers the program may close and use again.
 //! - [`pacing`]: long work pauses often, so that the program's threads find a processor.
 //! - [`process`]: the roles of the sampled process.
 //! - [`native`]: libraries of the process: their symbols, unwind tables and variables.
@@ -29,6 +30,7 @@
 
 pub mod account;
 pub mod clock;
+pub mod descriptor;
 pub mod drain;
 #[cfg(feature = "hooks")]
 pub mod hooks;
@@ -81,6 +83,8 @@ pub enum End {
     NoDestination,
     /// The program has replaced the handler of the timers' signal.
     HandlerReplaced,
+    /// The program has closed descriptors that the profile cannot do without.
+    DescriptorsClosed,
     /// The time that the options give it is over.
     Duration,
     /// An internal error.
@@ -94,6 +98,7 @@ impl End {
             Self::Asked(reason) => reason,
             Self::NoDestination => "no_destination",
             Self::HandlerReplaced => "handler_replaced",
+            Self::DescriptorsClosed => "descriptors_closed",
             Self::Duration => "duration",
             Self::Panic => "internal_error",
         }

@@ -55,22 +55,14 @@ pub enum Gap {
     HandlerReplaced,
     /// The options leave the thread out.
     NotChosen,
-    /// The kernel could not queue signals, because the user's pending signals are used up.
-    SignalQuota,
     /// The VM gives no stack traces of the thread, because it runs no Java code.
     NotJava,
 }
 
 impl Gap {
     /// Every cause, by index.
-    pub const ALL: [Self; 6] = [
-        Self::NoTimer,
-        Self::SignalBlocked,
-        Self::HandlerReplaced,
-        Self::NotChosen,
-        Self::SignalQuota,
-        Self::NotJava,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::NoTimer, Self::SignalBlocked, Self::HandlerReplaced, Self::NotChosen, Self::NotJava];
 
     /// Name on the wire.
     pub fn name(self) -> &'static str {
@@ -79,7 +71,6 @@ impl Gap {
             Self::SignalBlocked => "signal_blocked",
             Self::HandlerReplaced => "handler_replaced",
             Self::NotChosen => "not_chosen",
-            Self::SignalQuota => "signal_quota",
             Self::NotJava => "no_java_stack",
         }
     }
@@ -237,6 +228,8 @@ pub trait Timers: Send + Sync + 'static {
     fn examine_silent(&self, slots: &[u32]);
     /// Returns whether the handler of the timers' signal is the agent's.
     fn has_handler(&self) -> bool;
+    /// Returns whether the program has left the descriptors alone that sampling needs.
+    fn has_descriptors(&self) -> bool;
     /// Deletes every timer, because the sampler thread ends by itself; expirations from now on count as lost, and with
     /// `gap` the time since the last ones as well.
     fn stop(&self, gap: Option<Gap>);

@@ -217,6 +217,10 @@ impl Timers for &'static Process {
         true
     }
 
+    fn has_descriptors(&self) -> bool {
+        true
+    }
+
     fn stop(&self, _gap: Option<Gap>) {}
 }
 

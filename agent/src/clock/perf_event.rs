@@ -3,18 +3,26 @@
 //! Problem: timers expire at the kernel's ticks only. A perf event of the kernel's software clock expires at any time, but it
 //! is bound to a descriptor, sends its signal through the descriptor's owner, and has one period for all expirations.
 //! Approach: `perf_event_open` for the thread (PERF_COUNT_SW_CPU_CLOCK), `F_SETSIG` and `F_SETOWN_EX` for the signal. The
-//! first period differs from the others, so an event stops itself at its first expiration, and the handler lets it go on
-//! with the usual period (`crate::clock::descriptors`).
+//! first period differs from the others; the handler of the first expiration sets the usual one
+//! (`crate::clock::descriptors`). Events do not stop themselves (PERF_EVENT_IOC_REFRESH): with this clock that can stop
+//! Linux 6.16 and 6.17 altogether.
+//! A signal that is pending in execve(2) reaches the new program, which has no handler for it. Its default action is
+//! therefore to be ignored ([`crate::options::SIGNALS_OF_EVENTS`]). Of such a signal one at most is pending: expirations while a
+//! thread is in the kernel for longer than a period are one signal, and the thread's clock makes up for the others
+//! ([`Drift`](crate::clock::drift::Drift)).
 //! Descriptors are placed above those that select(2) can use where there are enough, and the agent takes a quarter of the
 //! limit at most ([`most_descriptors`] is the limit).
+//! The program may close a descriptor and reuse its number: the kernel's id of the event tells whether it did.
 //! Invariant: after [`PerfEvent::silence`] or drop the kernel sends no further signal for it, even if a forked process has a
 //! copy of the descriptor.
 //! Sources: perf_event_open(2), fcntl(2); Linux 6.18 `kernel/events/core.c` (`perf_swevent_hrtimer`, `perf_event_period`).
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, c_long, c_ulong};
+use sampler_thread::descriptor::{Identify, Lost, OwnedDescriptor};
 
 use crate::clock::descriptors::{Descriptors, SET_PERIOD};
 use crate::clock::grid::Key;
@@ -57,7 +65,9 @@ const DISABLED: u64 = 1;
 const CLOSE_ON_EXEC: c_ulong = 8;
 /// Requests of ioctl(2).
 const DISABLE: u64 = 0x2401;
-const REFRESH: u64 = 0x2402;
+const ENABLE: u64 = 0x2400;
+/// PERF_EVENT_IOC_ID.
+const ID: u64 = 0x8008_2407;
 /// Commands of fcntl(2).
 const SET_SIGNAL: c_int = 10;
 const SET_OWNER: c_int = 15;
@@ -97,7 +107,7 @@ pub enum PerfEventError {
 /// [`PerfEventError`].
 pub fn check() -> Result<(), PerfEventError> {
     let outcome = open(nix::unistd::gettid().as_raw());
-    let Err(error) = outcome.map(close) else { return Ok(()) };
+    let Err(error) = outcome else { return Ok(()) };
     Err(match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
             let paranoid =
@@ -116,10 +126,32 @@ pub fn most_descriptors() -> usize {
     usize::try_from(most).unwrap_or(0)
 }
 
+/// The descriptor of an event. All events share one inode.
+#[derive(Debug)]
+struct EventFile(OwnedFd);
+
+impl AsFd for EventFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Identify for EventFile {
+    /// Returns the kernel's id of the event.
+    fn mark(&self) -> io::Result<u64> {
+        let mut id = 0_u64;
+        // SAFETY: the id is valid for the kernel to write.
+        done(unsafe { libc::ioctl(self.0.as_raw_fd(), ID as _, &raw mut id) })?;
+        Ok(id)
+    }
+}
+
 /// An event; dropping it closes it.
 #[derive(Debug)]
 pub struct PerfEvent {
-    descriptor: c_int,
+    file: OwnedDescriptor<EventFile>,
+    /// The number of the descriptor, which signals carry.
+    number: c_int,
 }
 
 impl PerfEvent {
@@ -138,13 +170,15 @@ impl PerfEvent {
         })?;
         let from = BEYOND_SELECT.min(table.count() as u64 / 2);
         // SAFETY: a request without memory.
-        let descriptor = unsafe { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, from as c_int) };
-        close(low);
+        let descriptor = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, from as c_int) };
+        drop(low);
         if descriptor < 0 {
             return Err(used_up());
         }
+        // SAFETY: the descriptor was just made, and nothing else has it.
+        let file = EventFile(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        let event = Self { file: OwnedDescriptor::new(file)?, number: descriptor };
         LIVE.fetch_add(1, Ordering::Relaxed);
-        let event = Self { descriptor };
         if !table.set(descriptor, slot, key) {
             return Err(used_up());
         }
@@ -160,41 +194,52 @@ impl PerfEvent {
 
     /// Returns the descriptor plus one, which its signals carry.
     pub fn number(&self) -> i32 {
-        self.descriptor.wrapping_add(1)
+        self.number.wrapping_add(1)
     }
 
-    /// Starts the event: it expires after `first_ns` of the thread's CPU time, and stops.
+    /// Starts the event: it expires after `first_ns` of the thread's CPU time, and so again until the handler sets its period.
     ///
     /// # Errors
-    /// As ioctl(2).
+    /// As ioctl(2); [`Lost`] if the program has closed the descriptor.
     pub fn start(&self, first_ns: u64) -> io::Result<()> {
         let first_ns = first_ns.max(1);
+        let descriptor = self.descriptor()?;
         // SAFETY: the period is valid for the kernel to read.
-        done(unsafe { libc::ioctl(self.descriptor, SET_PERIOD as _, &raw const first_ns) })?;
-        // SAFETY: a request without memory: one expiration.
-        done(unsafe { libc::ioctl(self.descriptor, REFRESH as _, 1) })
+        done(unsafe { libc::ioctl(descriptor, SET_PERIOD as _, &raw const first_ns) })?;
+        // SAFETY: a request without memory.
+        done(unsafe { libc::ioctl(descriptor, ENABLE as _, 0) })
     }
 
     /// Ends its signals. The descriptor stays, so that a signal on its way leads to the slot of its thread.
     pub fn silence(&self) {
+        // If the program has closed the descriptor, the event has ended.
+        let Ok(descriptor) = self.descriptor() else { return };
         // The first ends signals, at once and for copies of the descriptor as well; the second spares the kernel the work.
         // SAFETY: a request without memory; a refusal changes nothing.
-        unsafe { libc::fcntl(self.descriptor, libc::F_SETFL, 0) };
+        unsafe { libc::fcntl(descriptor, libc::F_SETFL, 0) };
         // SAFETY: as above.
-        unsafe { libc::ioctl(self.descriptor, DISABLE as _, 0) };
+        unsafe { libc::ioctl(descriptor, DISABLE as _, 0) };
+    }
+
+    /// Returns whether the program has left the descriptor alone.
+    pub fn is_intact(&self) -> bool {
+        self.file.get().is_ok()
+    }
+
+    fn descriptor(&self) -> Result<c_int, Lost> {
+        self.file.get().map(|file| file.0.as_raw_fd())
     }
 }
 
 impl Drop for PerfEvent {
     fn drop(&mut self) {
         self.silence();
-        close(self.descriptor);
         LIVE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Opens an event that does not run.
-fn open(tid: i32) -> io::Result<c_int> {
+fn open(tid: i32) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: SOFTWARE,
         size: size_of::<Attributes>() as u32,
@@ -216,12 +261,11 @@ fn open(tid: i32) -> io::Result<c_int> {
             CLOSE_ON_EXEC,
         )
     };
-    if descriptor < 0 { Err(io::Error::last_os_error()) } else { Ok(descriptor as c_int) }
-}
-
-fn close(descriptor: c_int) {
-    // SAFETY: the descriptor is ours, and nothing uses it afterwards.
-    unsafe { libc::close(descriptor) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made, and nothing else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as c_int) })
 }
 
 fn done(outcome: c_int) -> io::Result<()> {

@@ -104,7 +104,8 @@ mod tests {
     /// Kernels have 100 to 1000 ticks a second; on a busy machine none may be found.
     #[test]
     fn a_tick_that_is_found_is_plausible() {
-        let signal = crate::handler::install::choose(None).expect("a free signal");
+        let signal = crate::handler::install::choose(None, crate::handler::install::Sender::Timers)
+            .expect("a free signal");
         // A separate thread, whose signals are blocked like the sampler's.
         let found = std::thread::spawn(move || {
             SigSet::all().thread_block().expect("a mask");

@@ -22,10 +22,11 @@
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use libc::{c_int, c_void, siginfo_t};
+use rustix::thread::futex;
 use stackwalk::Capture;
 
 use crate::handler::install::{SignalError, current_action};
@@ -60,8 +61,8 @@ pub struct Dying {
 /// Data of the handlers; made once, never freed.
 pub struct Requests {
     pid: c_int,
-    /// Wakes the thread that writes stacks.
-    event: OwnedFd,
+    /// Number of requests so far, for which the thread that writes stacks waits. A descriptor could be closed by the program.
+    requests: AtomicU32,
     block: Option<BlockOffset>,
     abort_before: libc::sigaction,
     signal: c_int,
@@ -83,17 +84,17 @@ unsafe impl Send for Requests {}
 static REQUESTS: AtomicPtr<Requests> = AtomicPtr::new(core::ptr::null_mut());
 
 impl Requests {
-    /// Makes the record for handlers that wake whoever waits for `event`; `signal` is that of the user's choice, 0 for none.
+    /// Makes the record of the handlers; `signal` is that of the user's choice, 0 for none.
     ///
     /// # Errors
     /// [`SignalError::Refused`].
-    pub fn new(event: OwnedFd, signal: c_int, block: Option<BlockOffset>) -> Result<Self, SignalError> {
+    pub fn new(signal: c_int, block: Option<BlockOffset>) -> Result<Self, SignalError> {
         let abort_before = current_action(libc::SIGABRT)?;
         let signal_before = if signal == 0 { abort_before } else { current_action(signal)? };
         Ok(Self {
             // SAFETY: getpid always succeeds.
             pid: unsafe { libc::getpid() },
-            event,
+            requests: AtomicU32::new(0),
             block,
             abort_before,
             signal,
@@ -124,9 +125,12 @@ impl Requests {
         self.writer.store(own_tid(), Ordering::Release);
     }
 
-    /// Returns the descriptor that is readable once a handler asks for a dump.
-    pub fn event(&self) -> &OwnedFd {
-        &self.event
+    /// Waits until a handler has asked for a dump more often than `seen` times, at most for `limit`; returns how often so far.
+    pub fn wait(&self, seen: u32, limit: Option<Duration>) -> u32 {
+        let limit = limit.and_then(|limit| futex::Timespec::try_from(limit).ok());
+        // Returns at once if a handler has asked meanwhile. Any other end of the wait counts as its time being over.
+        let _ = futex::wait(&self.requests, futex::Flags::PRIVATE, seen, limit.as_ref());
+        self.requests.load(Ordering::Acquire)
     }
 
     /// Takes the signals of the user's choice that have arrived; returns whether there was one.
@@ -150,9 +154,10 @@ impl Requests {
     /// # Signal Safe Methods
     /// Wakes the thread that writes stacks.
     fn wake(&self) {
-        let one = 1_u64;
-        // SAFETY: eight bytes, as an event descriptor takes them. If it is full, the thread is awake.
-        unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
+        self.requests.fetch_add(1, Ordering::Release);
+        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the kernel wakes one thread that waits for this word, which lives as long as the process.
+        unsafe { libc::syscall(libc::SYS_futex, self.requests.as_ptr(), operation, 1) };
     }
 
     fn is_of_this_process(&self) -> bool {

@@ -11,13 +11,9 @@
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use parking_lot::Mutex;
 use sampler_thread::clock::process_cpu_nanos;
@@ -92,14 +88,12 @@ fn begin(vm: Vm, options: DumpOptions) -> Result<(), String> {
     if let Err(error) = thread_names::follow(vm) {
         tracing::info!("dumps have the kernel's names of threads: {error}");
     }
-    let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
-    let event = event.map_err(|error| error.desc().to_owned())?;
     if let Some(signal) = options.signal.filter(|&signal| install::has_handler(signal)) {
         return Err(format!(
             "signal {signal} is that of the profile's timers; choose another one for dumpsignal="
         ));
     }
-    let requests = Requests::new(event.into(), options.signal.unwrap_or(0), dumper.block());
+    let requests = Requests::new(options.signal.unwrap_or(0), dumper.block());
     let requests: &'static Requests = Box::leak(Box::new(requests.map_err(|error| error.to_string())?));
     let is_for_crash = options.crash.is_some();
     let mut thread = DumpThread { dumper, options, requests, readings: VecDeque::new(), last: None };
@@ -127,8 +121,9 @@ struct DumpThread {
 impl DumpThread {
     fn run(&mut self) {
         self.requests.written_here();
+        let mut seen = 0;
         loop {
-            self.wait();
+            seen = self.wait(seen);
             if let Some(dying) = self.requests.dying() {
                 guard::entry_point((), || self.dump_of_death(&dying));
                 self.requests.dumped();
@@ -146,21 +141,10 @@ impl DumpThread {
         }
     }
 
-    /// Sleeps until a handler asks for a dump, or the next look at the CPU clock is due.
-    fn wait(&self) {
-        let pause = self.options.cpu.map(|limit| limit.time / LOOKS as u32);
-        let timeout = pause.map_or(PollTimeout::NONE, |pause| {
-            PollTimeout::try_from(pause.max(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX)
-        });
-        let mut events = [PollFd::new(self.requests.event().as_fd(), PollFlags::POLLIN)];
-        // An error is looked at as an end of the pause.
-        let _ = poll(&mut events, timeout);
-        let mut count = [0; 8];
-        match nix::unistd::read(self.requests.event(), &mut count) {
-            // Nothing was asked for.
-            Ok(_) | Err(Errno::EAGAIN) => {}
-            Err(error) => tracing::info!("the descriptor of dumps cannot be read: {error}"),
-        }
+    /// Sleeps until a handler asks for a dump, or the next look at the CPU clock is due; returns how often one was asked for.
+    fn wait(&self, seen: u32) -> u32 {
+        let pause = self.options.cpu.map(|limit| (limit.time / LOOKS as u32).max(Duration::from_millis(1)));
+        self.requests.wait(seen, pause)
     }
 
     /// Returns the CPU time over the time of the limit in percent of a processor, if it is more than the limit and no dump

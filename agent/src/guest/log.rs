@@ -7,10 +7,12 @@
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use sampler_thread::descriptor::OwnedDescriptor;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Metadata, Subscriber, span};
@@ -18,7 +20,29 @@ use tracing::{Event, Metadata, Subscriber, span};
 struct StandardError;
 
 /// The file of `logfile=`.
-static FILE: Mutex<Option<File>> = Mutex::new(None);
+static FILE: Mutex<Option<LogFile>> = Mutex::new(None);
+
+struct LogFile {
+    path: PathBuf,
+    file: OwnedDescriptor<File>,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        // The program may change its folder before the file is opened again.
+        let path = std::path::absolute(path)?;
+        let file = OwnedDescriptor::new(OpenOptions::new().append(true).create(true).open(&path)?)?;
+        Ok(Self { path, file })
+    }
+
+    /// Opens the file again if the program has closed its descriptor.
+    fn keep_open(&mut self) -> io::Result<()> {
+        if self.file.get().is_err() {
+            *self = Self::open(&self.path)?;
+        }
+        Ok(())
+    }
+}
 
 static LEVEL: Mutex<LevelFilter> = Mutex::new(LevelFilter::WARN);
 
@@ -34,7 +58,7 @@ pub fn install(level: LevelFilter) {
 /// Appends log lines to the file at `path`, or writes them to standard error. If the file cannot be opened, one
 /// line says so there.
 pub fn write_to(path: Option<&Path>) {
-    let opened = path.map(|path| OpenOptions::new().append(true).create(true).open(path));
+    let opened = path.map(LogFile::open);
     let refusal = opened.as_ref().and_then(|opened| opened.as_ref().err().map(ToString::to_string));
     *FILE.lock() = opened.and_then(Result::ok);
     if let (Some(path), Some(error)) = (path, refusal) {
@@ -44,10 +68,14 @@ pub fn write_to(path: Option<&Path>) {
 
 /// Writes one line at every log level.
 pub fn print(text: &str) {
-    // One write call, so that lines of several processes do not mix. A closed standard error is ignored.
+    // One write call, so that lines of several processes do not mix. A closed standard error and a full disk are ignored.
     let line = format!("tickwalk: {text}\n");
-    let _ = match &mut *FILE.lock() {
-        Some(file) => file.write_all(line.as_bytes()),
+    let mut file = FILE.lock();
+    if file.as_mut().is_some_and(|file| file.keep_open().is_err()) {
+        *file = None;
+    }
+    let _ = match &mut *file {
+        Some(file) => file.file.write_all(line.as_bytes()),
         None => std::io::stderr().write_all(line.as_bytes()),
     };
 }

@@ -22,7 +22,7 @@ use libc::siginfo_t;
 use queue::{LostCause, RequestFlags};
 
 use super::ucontext;
-use crate::clock::descriptors::{self, EXPIRED, STOPPED};
+use crate::clock::descriptors::{self, EXPIRED};
 use crate::clock::grid::{Claim, KEY_MASK, Key};
 use crate::clock::timer::UNKNOWN_NUMBER;
 use crate::handler::slots::{Shared, ThreadSlot};
@@ -40,8 +40,6 @@ pub struct Expiration {
     timer: i32,
     /// True for a perf event.
     is_event: bool,
-    /// True if the event has stopped itself.
-    has_stopped: bool,
 }
 
 /// The CPU time that a sample stands for.
@@ -75,29 +73,21 @@ impl Expiration {
         // SAFETY: as above for the kernel's number of the timer.
         let timer = unsafe { info.si_timerid() }.wrapping_add(1);
         let overrun = u32::try_from(overrun).unwrap_or(0);
-        Some(Self { index, slot, overrun, key, timer, is_event: false, has_stopped: false })
+        Some(Self { index, slot, overrun, key, timer, is_event: false })
     }
 
     /// Decodes the signal of a perf event. Signal safe.
     #[inline]
     fn of_event(shared: &Shared, info: &siginfo_t) -> Option<Self> {
         let table = shared.descriptors?;
-        if !matches!(info.si_code, EXPIRED | STOPPED) {
+        if info.si_code != EXPIRED {
             return None;
         }
         let descriptor = descriptors::descriptor_of(info);
         let (index, key) = table.get(descriptor)?;
         let slot = shared.slots.get(usize::try_from(index).ok()?)?;
         let timer = descriptor.wrapping_add(1);
-        Some(Self {
-            index,
-            slot,
-            overrun: 0,
-            key,
-            timer,
-            is_event: true,
-            has_stopped: info.si_code == STOPPED,
-        })
+        Some(Self { index, slot, overrun: 0, key, timer, is_event: true })
     }
 
     /// Returns whether a signal comes from a timer of an earlier profile, whose account is closed. Signal safe.
@@ -120,8 +110,9 @@ impl Expiration {
         let timer = slot.timer.load(Ordering::Relaxed);
         let is_current = self.timer == timer || timer == UNKNOWN_NUMBER;
         let further = if self.is_event { slot.drift.next() } else { 0 };
-        if self.has_stopped && is_current && !shared.stopping.load(Ordering::Relaxed) {
-            descriptors::go_on(self.timer.wrapping_sub(1), period_ns);
+        if self.is_event && is_current && slot.begins.load(Ordering::Relaxed) == self.timer {
+            slot.begins.store(0, Ordering::Relaxed);
+            descriptors::set_period(self.timer.wrapping_sub(1), period_ns);
         }
         let expired = u64::from(self.overrun).saturating_add(1).saturating_add_signed(further);
         if expired == 0 && is_current {

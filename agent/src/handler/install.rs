@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 
 use super::on_tick;
 use crate::handler::slots::Shared;
+use crate::options::SIGNALS_OF_EVENTS;
 
 /// Why no signal could be used.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,11 @@ pub enum SignalError {
     /// Every real-time signal has a handler already.
     #[error("every real-time signal has a handler; choose one with signal=")]
     NoFreeSignal,
+    /// All signals that perf events may use have handlers already.
+    #[error(
+        "clock=perf: SIGURG and SIGWINCH, which perf events may use, have handlers; leave clock=perf out"
+    )]
+    NoFreeSignalForEvents,
     /// An earlier profile used it, and the program has installed a handler over ours, which may call ours.
     #[error(
         "the program has installed a handler for signal {0} after the last profile; choose another signal with \
@@ -39,21 +45,43 @@ pub enum SignalError {
     Refused(io::Error),
 }
 
+/// What sends the signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// Timers. The kernel discards their pending signals when the process executes another program.
+    Timers,
+    /// Perf events, whose pending signals another program inherits.
+    Events,
+}
+
 /// Real-time signals that C libraries and language run-times use for thread control.
 const RESERVED_REAL_TIME: i32 = 4;
 
-/// Returns the signal to use: the requested one, or the first real-time signal that is free and not blocked.
+impl Sender {
+    /// Returns the signals that it may use, the best first.
+    fn candidates(self) -> Vec<i32> {
+        match self {
+            Self::Timers => (libc::SIGRTMIN() + RESERVED_REAL_TIME..=libc::SIGRTMAX()).rev().collect(),
+            Self::Events => SIGNALS_OF_EVENTS.to_vec(),
+        }
+    }
+}
+
+/// Returns the signal to use: the requested one, or the first one for the sender that is free and not blocked.
 ///
 /// # Errors
 /// [`SignalError`].
-pub fn choose(requested: Option<i32>) -> Result<i32, SignalError> {
+pub fn choose(requested: Option<i32>, sender: Sender) -> Result<i32, SignalError> {
     let mask = Mask::own()?;
     let blocks = |signal: i32| mask.blocks(signal);
     if let Some(signal) = requested {
         return if blocks(signal) { Err(SignalError::Blocked(signal)) } else { Ok(signal) };
     }
-    let mut outcome = Err(SignalError::NoFreeSignal);
-    for signal in (libc::SIGRTMIN() + RESERVED_REAL_TIME..=libc::SIGRTMAX()).rev() {
+    let mut outcome = Err(match sender {
+        Sender::Timers => SignalError::NoFreeSignal,
+        Sender::Events => SignalError::NoFreeSignalForEvents,
+    });
+    for signal in sender.candidates() {
         if is_free(signal)? && (outcome.is_err() || !blocks(signal)) {
             outcome = if blocks(signal) { Err(SignalError::Blocked(signal)) } else { Ok(signal) };
         }
@@ -65,8 +93,8 @@ pub fn choose(requested: Option<i32>) -> Result<i32, SignalError> {
 ///
 /// # Errors
 /// [`SignalError`].
-pub fn choose_unblocked(requested: Option<i32>) -> Result<i32, SignalError> {
-    let signal = match choose(requested) {
+pub fn choose_unblocked(requested: Option<i32>, sender: Sender) -> Result<i32, SignalError> {
+    let signal = match choose(requested, sender) {
         Err(SignalError::Blocked(signal)) => signal,
         outcome => return outcome,
     };

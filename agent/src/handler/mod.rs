@@ -10,7 +10,6 @@ pub mod expiration;
 pub mod frozen;
 pub mod heap;
 pub mod install;
-pub mod io_signal;
 pub(crate) mod memory;
 pub mod mounted;
 pub mod on_tick;

@@ -36,6 +36,10 @@ pub mod table;
 pub mod thread_choice;
 mod values;
 
+/// Signals that perf events may use: their default action is to be ignored, so a signal that is pending in execve(2) cannot
+/// end the new program.
+pub const SIGNALS_OF_EVENTS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
+
 /// Default of `interval`: 100 samples per second of CPU time.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(10);
 /// Default of `maxstack`, the most stack bytes copied per sample.
@@ -257,6 +261,15 @@ pub enum OptionError {
     /// The option belongs to CPU time.
     #[error("option '{0}' has no effect with mode=wall, which samples by timers; leave one of them out")]
     NotForWall(&'static str),
+    /// A new program would die of the signal.
+    #[error(
+        "option 'signal': clock=perf needs 23 (SIGURG) or 28 (SIGWINCH), which cannot end a program that replaces this one; \
+         {0} belongs to timers, so leave signal= or clock=perf out"
+    )]
+    SignalOfTimers(i32),
+    /// The signal may be lost while another one is pending.
+    #[error("option 'signal': {0} is for clock=perf only; choose 27 (SIGPROF) or a real-time signal")]
+    SignalOfEvents(i32),
     /// The option belongs to signals.
     #[error(
         "option '{0}' has no effect with mode=jvmti, which asks the VM for stacks; leave one of them out"
@@ -347,6 +360,13 @@ impl Options {
         }
         if let Some(signal) = options.dumps.signal.filter(|_| options.dumps.signal == options.signal) {
             return Err(OptionError::SameSignal(signal));
+        }
+        if let Some(signal) = options.signal {
+            match (options.clock, SIGNALS_OF_EVENTS.contains(&signal)) {
+                (ClockOption::Perf, false) => return Err(OptionError::SignalOfTimers(signal)),
+                (ClockOption::Timer, true) => return Err(OptionError::SignalOfEvents(signal)),
+                _ => {}
+            }
         }
         let other = [
             ("clock=perf", options.clock == ClockOption::Perf),

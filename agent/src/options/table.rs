@@ -69,9 +69,9 @@ pub const OPTIONS: [AgentOption; 36] = [
     ),
     option(
         ["signal", "N"],
-        "first free real-time signal",
-        "`PROF` or a real-time signal",
-        "a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)",
+        "first free real-time signal, or SIGURG with `clock=perf`",
+        "`PROF` or a real-time signal; 23 or 28 with `clock=perf`",
+        "a signal that the JVM does not use (27 = SIGPROF, or a real-time signal; with clock=perf 23 = SIGURG or 28 = SIGWINCH)",
         "signal of the timers",
     ),
     option(

@@ -18,12 +18,12 @@ fn form(name: &str) -> &'static str {
 #[test]
 fn all_options_together() {
     let options = Options::parse(
-        "mode=cputime,interval=500us,clock=perf,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,depth=500,log=debug,strict",
+        "mode=cputime,interval=500us,clock=perf,signal=23,file=/tmp/a.tickwalk,maxstack=64k,depth=500,log=debug,strict",
     )
     .expect("valid");
     assert_eq!(options.interval, Duration::from_micros(500));
     assert_eq!(options.clock, ClockOption::Perf);
-    assert_eq!(options.signal, Some(libc::SIGPROF));
+    assert_eq!(options.signal, Some(libc::SIGURG));
     assert_eq!(options.file, Some(PathBuf::from("/tmp/a.tickwalk")));
     assert_eq!(options.max_stack, 65_536);
     assert_eq!((options.depth, Options::parse("file=x").expect("valid").depth), (500, DEFAULT_DEPTH));
@@ -147,9 +147,17 @@ fn mistakes_are_named() {
         "file=x,tokenfile=/dev/null",
         "cannot read tokenfile=/dev/null: it is empty; its first line must be the token",
     );
+    for signal in [27, 40] {
+        check_error(
+            &format!("clock=perf,signal={signal},file=x"),
+            &OptionError::SignalOfTimers(signal).to_string(),
+        );
+    }
+    check_error("signal=23,file=x", &OptionError::SignalOfEvents(23).to_string());
     check_error(
         "signal=11,file=x",
-        "option 'signal': '11' is not a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)",
+        "option 'signal': '11' is not a signal that the JVM does not use (27 = SIGPROF, or a real-time signal; \
+         with clock=perf 23 = SIGURG or 28 = SIGWINCH)",
     );
 }
 

@@ -109,8 +109,8 @@ pub(super) fn parse_signal(value: &str) -> Option<i32> {
         other => other.parse().ok()?,
     };
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
-    let is_unused = number == libc::SIGPROF || number == libc::SIGVTALRM || real_time.contains(&number);
-    is_unused.then_some(number)
+    let is_unused = [libc::SIGPROF, libc::SIGVTALRM, libc::SIGURG, libc::SIGWINCH].contains(&number);
+    (is_unused || real_time.contains(&number)).then_some(number)
 }
 
 pub(super) fn parse_collector(value: &str) -> Option<Collector> {

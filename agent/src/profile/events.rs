@@ -16,7 +16,7 @@ use sampler_thread::{End, Stopped};
 
 use super::pauses;
 use crate::guest::log;
-use crate::handler::{install, io_signal, slots};
+use crate::handler::{install, slots};
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::mark::{self, Mark};
 use crate::jvmti::vm::Vm;
@@ -268,8 +268,7 @@ fn end(reason: &'static str) -> bool {
 /// Removes the handler of the last profile, whose timers are deleted.
 fn remove_handler() {
     let Some(shared) = slots::shared() else { return };
-    let outcome = install::uninstall(shared).and_then(|()| io_signal::uninstall());
-    if let Err(error) = outcome {
+    if let Err(error) = install::uninstall(shared) {
         tracing::info!("the handler stays installed without effect: {error}");
     }
 }
@@ -294,9 +293,8 @@ fn sampler_ended(how: End) {
             next.inspect(|next| next());
             return;
         }
-        End::NoDestination => {
-            log::print("profiling stops because no destination is left; the program goes on");
-        }
+        // The destination was named when it was dropped.
+        End::NoDestination => {}
         End::HandlerReplaced => {
             let signal = slots::shared().map_or(0, |shared| shared.signal);
             log::print(&format!(
@@ -304,6 +302,10 @@ fn sampler_ended(how: End) {
                  use; choose another one with signal="
             ));
         }
+        End::DescriptorsClosed => log::print(
+            "profiling stops because the program has closed descriptors that are not its own; leave clock=perf out, or close \
+             only those that the program has opened",
+        ),
         End::Panic => _ = guard::switch_off(),
     }
     end(how.reason());

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use profile::source::recording::Recording;
+use sampler_thread::descriptor::OwnedDescriptor;
 
 use super::output::{self, Output, format_of};
 use super::{storage, thread_filter};
@@ -36,7 +37,7 @@ struct Kept {
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The recording, if it has no name; it lasts as long as this is open.
-    storage: Option<File>,
+    storage: Option<OwnedDescriptor<File>>,
     /// File and format of the result that the end of the profile writes.
     at_end: Option<(PathBuf, Output)>,
     /// True if results have the samples of chosen threads only.
@@ -199,6 +200,11 @@ fn read() -> Result<(PathBuf, Recording), Failure> {
             false => "no profile has been started in this JVM".to_owned(),
         })
     })?;
+    if KEPT.lock().plan.storage.as_ref().is_some_and(|storage| storage.get().is_err()) {
+        return Err(Failure::State(
+            "the recording is lost, because the program has closed its descriptor; start with file= to keep it".to_owned(),
+        ));
+    }
     let mut recording = Recording::read(&path).map_err(|error| {
         let name =
             if storage::is_unnamed(&path) { "the recording".to_owned() } else { path.display().to_string() };

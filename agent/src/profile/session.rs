@@ -35,12 +35,12 @@ use stackwalk::{FrozenOffsets, HotSpot, LayoutError, LiveMemory};
 use crate::clock::{perf_event, time_source};
 use crate::guest::{log, scheduling};
 use crate::handler::compilation::Compilers;
+use crate::handler::install::{self, Sender};
 use crate::handler::slots::Shared;
-use crate::handler::{install, memory};
-use crate::handler::{io_signal, ucontext};
+use crate::handler::{memory, ucontext};
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::vm::Vm;
-use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
+use crate::jvmti::{Jvmti, Phase, ThreadRef, vm_memory};
 use crate::jvmti::{routines, safe_fetch, thread_key};
 use crate::options::{ClockOption, Mode, Options};
 use crate::profile::error::StartError;
@@ -106,7 +106,7 @@ impl PreparedSession {
             None
         };
         let choose = if is_attached { install::choose } else { install::choose_unblocked };
-        let signal = choose(options.signal).map_err(StartError::Signal)?;
+        let signal = choose(options.signal, sender(&options)).map_err(StartError::Signal)?;
         if options.clock == ClockOption::Perf {
             perf_event::check().map_err(StartError::PerfEvents)?;
         }
@@ -163,7 +163,7 @@ pub fn prepare_waiting(options: &Options, vm: Vm, is_attached: bool) -> Result<(
     let memory = vm_memory::of_library(&library);
     tables::layouts(Some(&library), memory).map_err(|error| unsupported(error.to_string()))?;
     if !is_attached {
-        install::choose_unblocked(options.signal).map_err(StartError::Signal)?;
+        install::choose_unblocked(options.signal, sender(options)).map_err(StartError::Signal)?;
     }
     Ok(())
 }
@@ -237,7 +237,7 @@ impl Session {
         // Another agent may have taken it since.
         let signal = match options.signal {
             None if !install::is_free(signal).map_err(StartError::Signal)? => {
-                install::choose_unblocked(None).map_err(StartError::Signal)?
+                install::choose_unblocked(None, sender(&options)).map_err(StartError::Signal)?
             }
             _ => signal,
         };
@@ -255,9 +255,6 @@ impl Session {
         let (shared, rings) =
             memory::publish(&options, room, aim, (offsets, frozen, compilers), memory, signal, uses_clock)?;
         install::install(signal).map_err(StartError::Signal)?;
-        if shared.descriptors.is_some() {
-            io_signal::install().map_err(StartError::Signal)?;
-        }
         let registry =
             Registry::new(shared, rings, (signal, options.threads.clone()), tuning.clock.of_threads(), aim)
                 .with_share(tuning.wall_share_ns())
@@ -447,6 +444,14 @@ impl Session {
             tracing::warn!("the last samples were not delivered within {STOP_PATIENCE:?}");
         }
         stopped
+    }
+}
+
+/// Returns what sends the signals.
+fn sender(options: &Options) -> Sender {
+    match options.clock {
+        ClockOption::Timer => Sender::Timers,
+        ClockOption::Perf => Sender::Events,
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use sampler_thread::descriptor::OwnedDescriptor;
 
 /// Names of open files of this process.
 const DESCRIPTORS: &str = "/proc/self/fd";
@@ -16,19 +17,21 @@ const DESCRIPTORS: &str = "/proc/self/fd";
 ///
 /// # Errors
 /// As memfd_create(2).
-pub fn unnamed() -> io::Result<File> {
+pub fn unnamed() -> io::Result<OwnedDescriptor<File>> {
     let on_disk = File::options()
         .read(true)
         .write(true)
         .mode(0o600)
         .custom_flags(libc::O_TMPFILE)
         .open(std::env::temp_dir());
-    on_disk.or_else(|_| Ok(memfd_create(c"tickwalk", MFdFlags::MFD_CLOEXEC)?.into()))
+    let file =
+        on_disk.or_else(|_| io::Result::Ok(memfd_create(c"tickwalk", MFdFlags::MFD_CLOEXEC)?.into()))?;
+    OwnedDescriptor::new(file)
 }
 
 /// Returns a path by which this process can open the file again, as long as it is open.
-pub fn path_of(file: &File) -> PathBuf {
-    Path::new(DESCRIPTORS).join(file.as_raw_fd().to_string())
+pub fn path_of(file: &OwnedDescriptor<File>) -> PathBuf {
+    Path::new(DESCRIPTORS).join(file.as_fd().as_raw_fd().to_string())
 }
 
 /// Returns whether a path is one of [`path_of`].

@@ -15,6 +15,8 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
+use sampler_thread::descriptor::OwnedDescriptor;
+
 /// Longest time between two listings that are cheap.
 const UNCHANGED: Duration = Duration::from_secs(1);
 /// The same while no thread starts on the system: a listing in case the kernel's numbers mean something else there.
@@ -24,7 +26,7 @@ const UNCHANGED_COSTS: u32 = 200;
 const CHANGED_COSTS: u32 = 20;
 
 /// Longest text of `/proc/loadavg`.
-const LOADAVG: usize = 128;
+const LOADAVG_BYTES: usize = 128;
 
 /// Numbers from the kernel that change with every start or end of a thread; `None` if they cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,29 +40,44 @@ pub struct Look {
 /// The kernel's files, kept open, because finding them by their paths is most of the work of a look.
 #[derive(Debug)]
 pub struct ThreadFiles {
-    tasks: Option<File>,
-    loadavg: Option<File>,
+    tasks: Option<OwnedDescriptor<File>>,
+    loadavg: Option<OwnedDescriptor<File>>,
 }
+
+const TASKS: &str = "/proc/self/task";
+const LOADAVG: &str = "/proc/loadavg";
 
 impl ThreadFiles {
     /// Opens those of this process.
     pub fn open() -> Self {
-        Self { tasks: File::open("/proc/self/task").ok(), loadavg: File::open("/proc/loadavg").ok() }
+        Self { tasks: OwnedDescriptor::open(TASKS).ok(), loadavg: OwnedDescriptor::open(LOADAVG).ok() }
     }
 
     /// Reads them.
     pub fn look(&self) -> Look {
-        let links = self.tasks.as_ref().and_then(|folder| Some(folder.metadata().ok()?.nlink()));
-        Look { links, newest: self.newest() }
+        let links = look_at(self.tasks.as_ref(), TASKS, |folder| Some(folder.metadata().ok()?.nlink()));
+        Look { links, newest: look_at(self.loadavg.as_ref(), LOADAVG, newest) }
     }
+}
 
-    fn newest(&self) -> Option<u64> {
-        let mut text = [0; LOADAVG];
-        let length = self.loadavg.as_ref()?.read_at(&mut text, 0).ok()?;
-        let text = str::from_utf8(text.get(..length)?).ok()?;
-        // A kernel that does not know it reports 0.
-        text.split_whitespace().next_back()?.parse().ok().filter(|&newest| newest != 0)
+/// Looks at a file that is kept open; opens it for this look alone if the program has closed its descriptor.
+fn look_at(
+    kept: Option<&OwnedDescriptor<File>>,
+    path: &str,
+    look: impl FnOnce(&File) -> Option<u64>,
+) -> Option<u64> {
+    match kept?.get() {
+        Ok(file) => look(file),
+        Err(_) => look(&File::open(path).ok()?),
     }
+}
+
+fn newest(loadavg: &File) -> Option<u64> {
+    let mut text = [0; LOADAVG_BYTES];
+    let length = loadavg.read_at(&mut text, 0).ok()?;
+    let text = str::from_utf8(text.get(..length)?).ok()?;
+    // A kernel that does not know it reports 0.
+    text.split_whitespace().next_back()?.parse().ok().filter(|&newest| newest != 0)
 }
 
 /// A listing that was made.

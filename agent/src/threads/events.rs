@@ -1,11 +1,9 @@
 //! Perf events against the clocks of their threads, and descriptors that can be closed.
 //!
-//! Problem: the time of an event differs from its thread's CPU clock ([`Drift`](crate::clock::drift)), signals that the
-//! kernel cannot queue are missing, and a signal on its way carries nothing but the descriptor of its event.
+//! Problem: the time of an event differs from its thread's CPU clock ([`Drift`](crate::clock::drift)), of several
+//! expirations in the kernel one signal is left, and a signal on its way carries nothing but the descriptor of its event.
 //! Approach: in each round, the clocks of threads that were sampled since the last one are compared with the claimed periods.
-//! What the clock is ahead in two rounds in a row is added to the next samples, what it is behind is left out. If the kernel
-//! has refused signals, the threads with missing ones get new events, and their time since the last sample is lost
-//! (`signal_quota`).
+//! What the clock is ahead in two rounds in a row is added to the next samples, what it is behind is left out.
 //! A descriptor is closed, and may be used again, only when no signal of its event can come: the kernel delivers the signals
 //! of a thread in order, so none comes after the first claim under the next event, and none once no signal is pending and the
 //! thread has slept or run on since; a thread that has vanished takes none; and one that ends its event itself has taken all
@@ -14,17 +12,13 @@
 //! Sources: Linux 6.18 `kernel/signal.c` (`collect_signal`), `fs/fcntl.c` (`fasync_remove_entry`).
 
 use sampler_thread::clock::thread_cpu_nanos;
-use sampler_thread::process::Gap;
 
 use super::registry::{Registry, pass_on};
 use super::source::Source;
 use super::table::{Entry, Table};
 use crate::handler::install;
-use crate::handler::io_signal;
 use crate::threads::kernel::SignalState;
 
-/// Periods that the clock of a thread must be ahead for its signals to count as missing after the kernel has refused some.
-const MISSING: i64 = 3;
 /// CPU time in which a thread gets from the delivery of a signal to the first instructions of the handler, by far, in
 /// nanoseconds.
 const RUN_ON_NS: u64 = 1_000_000;
@@ -39,15 +33,20 @@ impl Registry {
         }
         self.close_former();
         let mut table = self.table.lock();
-        let refused = io_signal::refused();
-        let were_refused = std::mem::replace(&mut table.refused, refused) != refused;
         for index in 0..table.entries.len() {
             pass_on(&mut table, index);
             if table.stopped {
                 return;
             }
-            self.correct(&mut table, index as u32, were_refused);
+            self.correct(&mut table, index as u32);
         }
+    }
+
+    /// Returns whether the program has left the descriptors of events alone, by the first of them.
+    pub(super) fn has_intact_events(&self) -> bool {
+        let table = self.table.lock();
+        let mut sources = table.entries.iter().flatten().filter_map(|entry| entry.timer.as_ref());
+        sources.next().is_none_or(Source::is_intact)
     }
 
     /// Closes descriptors of former events of which no signal can come.
@@ -86,13 +85,13 @@ impl Registry {
         }
     }
 
-    fn correct(&self, table: &mut Table, index: u32, were_refused: bool) {
+    fn correct(&self, table: &mut Table, index: u32) {
         let Some(slot) = self.slot(index) else { return };
         let Some(entry) = table.entry_mut(index) else { return };
         let (key, periods) = (slot.grid.key(), slot.grid.periods());
         let is_running = entry.facts.ended_ns.is_none() && matches!(entry.timer, Some(Source::Event(_)));
         let (claimed, ahead_before) = entry.corrected_at;
-        if !is_running || periods == claimed && !were_refused {
+        if !is_running || periods == claimed {
             return;
         }
         if periods > 0 {
@@ -102,26 +101,10 @@ impl Registry {
         let Ok(clock_ns) = thread_cpu_nanos(entry.facts.tid) else { return };
         let period_ns = self.shared.period_ns(key.period()).max(1).cast_signed();
         let ahead = entry.unfinished_at(clock_ns, self.shared, slot).div_euclid(period_ns);
-        if were_refused && ahead >= MISSING {
-            self.signals_refused(table, index);
-            return;
-        }
         entry.corrected_at = (periods, ahead);
         // Signals may wait while a thread is in the kernel.
         let wanted = if ahead > 0 { ahead.min(ahead_before.max(0)) } else { ahead };
         slot.drift.want(wanted);
-    }
-
-    /// Gives a thread another event, because the kernel has not queued its signals; its time since the last sample is lost.
-    pub(super) fn signals_refused(&self, table: &mut Table, index: u32) {
-        if !std::mem::replace(&mut table.has_warned_of_refused, true) {
-            tracing::warn!(
-                "the kernel cannot queue signals, because the user's pending signals are used up: the CPU time of missing \
-                 samples is reported as lost.signal_quota; raise `ulimit -i`"
-            );
-        }
-        self.take_timer(table, index, Gap::SignalQuota);
-        self.give_timer(table, index);
     }
 
     /// Ends the events of the calling thread, which ends as far as the VM is concerned.

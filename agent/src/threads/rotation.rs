@@ -134,7 +134,7 @@ impl Registry {
         let clock_ns = self.clock.read(entry.facts.tid).unwrap_or(known_ns);
         let since_ns = match cause {
             Gap::NoTimer => clock_ns,
-            Gap::SignalBlocked | Gap::HandlerReplaced | Gap::NotChosen | Gap::SignalQuota | Gap::NotJava => {
+            Gap::SignalBlocked | Gap::HandlerReplaced | Gap::NotChosen | Gap::NotJava => {
                 let unfinished_ns = entry.unfinished_at(clock_ns, self.shared, slot).max(0);
                 clock_ns.saturating_sub(unfinished_ns.cast_unsigned())
             }

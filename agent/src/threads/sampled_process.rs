@@ -228,6 +228,10 @@ impl Timers for SampledProcess {
         install::has_handler(self.registry.signal)
     }
 
+    fn has_descriptors(&self) -> bool {
+        self.memory.is_intact() && self.registry.has_intact_events()
+    }
+
     fn stop(&self, gap: Option<Gap>) {
         self.registry.shared.silence();
         if let Some(gap) = gap {

@@ -43,9 +43,6 @@ impl Registry {
             let is_known = matches!(entry.facts.coverage.open_gap(), Some((Gap::SignalBlocked, _)));
             match (blocks, is_known) {
                 (Some(true), false) => self.signal_blocked(&mut table, slot),
-                (Some(false), false) if self.shared.descriptors.is_some() && !table.stopped => {
-                    self.signals_refused(&mut table, slot);
-                }
                 (Some(false), true) if !table.stopped => _ = self.give_timer(&mut table, slot),
                 _ => {}
             }

@@ -22,6 +22,14 @@ impl Source {
         }
     }
 
+    /// Returns whether the program has left its descriptor alone.
+    pub(super) fn is_intact(&self) -> bool {
+        match self {
+            Self::Timer(_) => true,
+            Self::Event(event) => event.is_intact(),
+        }
+    }
+
     /// Starts it: first expiration after `first_ns` of the thread's CPU time, then every `period_ns`.
     ///
     /// # Errors

@@ -138,8 +138,6 @@ pub(super) struct Table {
     pub(super) replaced: u64,
     /// Perf events of threads that have ended for the VM while they blocked the signal.
     pub(super) parked: Vec<(i32, PerfEvent)>,
-    /// Signals that the kernel had refused at the last round.
-    pub(super) refused: u64,
     pub(super) stopped: bool,
     /// The Java threads that ran before are being registered; until that is done, threads are not listed.
     pub(super) is_registering: bool,
@@ -147,7 +145,6 @@ pub(super) struct Table {
     pub(super) lacks_timers: bool,
     pub(super) has_warned: bool,
     pub(super) has_warned_of_blocked: bool,
-    pub(super) has_warned_of_refused: bool,
 }
 
 /// Listings that show a thread after it has detached from the VM, from which on it is a native one; most end at once.

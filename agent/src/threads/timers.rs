@@ -80,6 +80,7 @@ impl Registry {
         slot.drift.want(0);
         let early_ns = unfinished_ns.checked_rem(period_ns).unwrap_or(0);
         let first_ns = (period_ns - early_ns).max(SOONEST_NS).saturating_add(late_ns);
+        slot.begins.store(timer.number(), Ordering::Relaxed);
         timer.start(first_ns, period_ns)?;
         Ok(armed_ns)
     }

@@ -53,7 +53,7 @@ pub fn shared(
 /// Returns an empty registry, whose timers never expire, with the handlers' data.
 pub fn registry() -> (Registry, &'static Shared) {
     const HOUR_NS: u64 = 3_600_000_000_000;
-    let signal = install::choose(None).expect("a free signal");
+    let signal = install::choose(None, install::Sender::Timers).expect("a free signal");
     let shared = shared(signal, &[SlabClass::fixed(512, 2)], |_| HOUR_NS, None);
     let shared: &Shared = Box::leak(Box::new(shared));
     let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };

@@ -141,6 +141,7 @@ fn early_end(reason: &str) -> Option<&'static str> {
     match reason {
         "no_destination" => Some("no other destination was left"),
         "handler_replaced" => Some("the program installed its own handler for the signal of the timers"),
+        "descriptors_closed" => Some("the program closed descriptors of the profiler"),
         "internal_error" => Some("an internal error of the agent"),
         _ => None,
     }

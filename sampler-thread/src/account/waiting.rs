@@ -21,6 +21,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io;
 
 use crate::clock;
+use crate::descriptor::OwnedDescriptor;
 
 /// Most steps of the course of time; beyond, steps become twice as long. Each takes some three bytes of whole statistics.
 const MAX_STEPS: usize = 128;
@@ -34,6 +35,9 @@ const READ_AT_START: usize = 256;
 /// Longest text of a schedstat: three numbers of 64 bits.
 const SCHEDSTAT: usize = 64;
 
+/// Folder with the kernel's files on each thread of this process.
+const TASKS: &str = "/proc/self/task";
+
 /// Most files of threads that are kept open.
 const MAX_OPEN: usize = 32;
 
@@ -41,20 +45,20 @@ const MAX_OPEN: usize = 32;
 /// also by its name in the folder, so those of threads that run in each round are kept.
 #[derive(Debug)]
 struct Tasks {
-    folder: Option<File>,
+    folder: Option<OwnedDescriptor<File>>,
     open: FxHashMap<i32, OpenFile>,
 }
 
 #[derive(Debug)]
 struct OpenFile {
-    file: OwnedFd,
+    file: OwnedDescriptor<OwnedFd>,
     /// True if it was read in this round.
     is_used: bool,
 }
 
 impl Tasks {
     fn open() -> Self {
-        Self { folder: File::open("/proc/self/task").ok(), open: FxHashMap::default() }
+        Self { folder: OwnedDescriptor::open(TASKS).ok(), open: FxHashMap::default() }
     }
 
     /// Returns the run-queue delay of a thread since it began, in nanoseconds; `None` if it is not reported or the thread
@@ -68,14 +72,22 @@ impl Tasks {
                 None => self.open.remove(&tid),
             };
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file =
-            fs::openat(self.folder.as_ref()?, format!("{tid}/schedstat"), flags, Mode::empty()).ok()?;
+        let file = self.schedstat(tid)?;
         let delay_ns = read_schedstat(&file)?;
         if self.open.len() < MAX_OPEN {
             self.open.insert(tid, OpenFile { file, is_used: true });
         }
         Some(delay_ns)
+    }
+
+    fn schedstat(&mut self, tid: i32) -> Option<OwnedDescriptor<OwnedFd>> {
+        if self.folder.as_ref().is_none_or(|folder| folder.get().is_err()) {
+            self.folder = OwnedDescriptor::open(TASKS).ok();
+        }
+        let folder = self.folder.as_ref()?.get().ok()?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = fs::openat(folder, format!("{tid}/schedstat"), flags, Mode::empty()).ok()?;
+        OwnedDescriptor::new(file).ok()
     }
 
     /// Closes the files that were not read in this round.
@@ -84,9 +96,9 @@ impl Tasks {
     }
 }
 
-fn read_schedstat(file: &OwnedFd) -> Option<u64> {
+fn read_schedstat(file: &OwnedDescriptor<OwnedFd>) -> Option<u64> {
     let mut text = [0; SCHEDSTAT];
-    let length = io::pread(file, &mut text, 0).ok()?;
+    let length = io::pread(file.get().ok()?, &mut text, 0).ok()?;
     parse_schedstat(std::str::from_utf8(text.get(..length)?).ok()?)
 }
 
@@ -116,7 +128,7 @@ impl Throttled {
 /// The cgroup whose limit applies to this process.
 #[derive(Debug)]
 struct Cgroup {
-    stat: File,
+    stat: OwnedDescriptor<File>,
     before: Throttled,
 }
 
@@ -128,13 +140,13 @@ impl Cgroup {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let own = read(Path::new("/proc/self/cgroup"))?;
         let mounts = read(Path::new("/proc/self/mountinfo"))?;
-        let stat = File::open(stat_file(&own, &mounts, read)?).ok()?;
+        let stat = OwnedDescriptor::open(stat_file(&own, &mounts, read)?).ok()?;
         Some(Self { before: Self::present(&stat)?, stat })
     }
 
-    fn present(stat: &File) -> Option<Throttled> {
+    fn present(stat: &OwnedDescriptor<File>) -> Option<Throttled> {
         let mut text = [0; CPU_STAT];
-        let length = io::pread(stat, &mut text, 0).ok()?;
+        let length = io::pread(stat.get().ok()?, &mut text, 0).ok()?;
         Throttled::parse(std::str::from_utf8(text.get(..length)?).ok()?)
     }
 
@@ -421,7 +433,8 @@ mod tests {
         tasks.end_round();
         assert!(tasks.run_delay_ns(own) >= Some(first), "read again from the open file");
         // As if the number had been that of a thread that has ended.
-        let wrong = File::open("/dev/null").expect("every system has it").into();
+        let wrong = File::open("/dev/null").expect("every system has it");
+        let wrong = OwnedDescriptor::new(wrong.into()).expect("open");
         tasks.open.insert(own, OpenFile { file: wrong, is_used: false });
         assert!(tasks.run_delay_ns(own) >= Some(first));
         tasks.end_round();

@@ -17,6 +17,7 @@ use object::{NativeEndian, ReadRef, elf};
 
 use super::blocks::Blocks;
 use super::starts::{Start, Starts};
+use crate::descriptor::OwnedDescriptor;
 
 /// Libraries are of 64 bits, in the byte order of the process.
 pub(crate) type Header = elf::FileHeader64<NativeEndian>;
@@ -51,7 +52,7 @@ pub struct Function {
 /// The source of names.
 #[derive(Debug)]
 enum Source {
-    File(File),
+    File(OwnedDescriptor<File>),
     Memory(Vec<u8>),
 }
 
@@ -154,7 +155,8 @@ impl Symbols {
     /// Reads bytes of the file; returns how many there were.
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
         match &self.source {
-            Source::File(file) => file.read_at(into, at),
+            // Without the file its functions have no names.
+            Source::File(file) => file.get()?.read_at(into, at),
             Source::Memory(bytes) => {
                 let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
                 io::Read::read(&mut &*rest, into)
@@ -186,7 +188,8 @@ impl SymbolFile {
         let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             if let Some((table, starts)) = functions(&sections, endian, &read, kind) {
-                let symbols = Some(Symbols { source: Source::File(file), table, starts });
+                let source = Source::File(OwnedDescriptor::new(file).ok()?);
+                let symbols = Some(Symbols { source, table, starts });
                 return Some(Self { symbols, is_whole: kind == elf::SHT_SYMTAB, debug_file });
             }
         }

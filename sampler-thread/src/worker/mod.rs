@@ -196,6 +196,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 self.process.stop(Some(Gap::HandlerReplaced));
                 self.drain_rest();
             }
+            End::DescriptorsClosed => {
+                self.process.stop(Some(Gap::NoTimer));
+                self.drain_rest();
+            }
             End::Duration => {
                 self.process.stop(None);
                 self.drain_rest();
@@ -262,6 +266,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if now >= next_discover {
                 if !self.process.has_handler() {
                     return End::HandlerReplaced;
+                }
+                if !self.process.has_descriptors() {
+                    return End::DescriptorsClosed;
                 }
                 self.process.discover();
                 if !is_paused {

@@ -95,6 +95,13 @@ impl LiveMemory {
         self.checked.load(Ordering::Relaxed)
     }
 
+    /// Returns whether memory is still read: the program may have closed the descriptor of `/proc/self/mem`, and use its
+    /// number for another file.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        self.access != Access::ProcSelfMem || self.probe()
+    }
+
     /// The descriptor of `/proc/self/mem`, if memory is read through it; open as long as the reader lives.
     #[must_use]
     pub fn proc_self_mem(&self) -> Option<libc::c_int> {

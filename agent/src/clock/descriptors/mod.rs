@@ -5,7 +5,7 @@
 //! before the event is started, and opens no other event under a descriptor while a signal of the former one may come
 //! (`crate::threads::events`).
 //! Invariant: a descriptor outside of the table has no event.
-//! Sources: fcntl(2) (F_SETSIG), perf_event_open(2) (PERF_EVENT_IOC_REFRESH), Linux 6.18 `fs/fcntl.c`, `send_sigio_to_task`.
+//! Sources: fcntl(2) (F_SETSIG), perf_event_open(2) (PERF_EVENT_IOC_PERIOD), Linux 6.18 `fs/fcntl.c`, `send_sigio_to_task`.
 
 #![deny(
     clippy::indexing_slicing,
@@ -23,13 +23,9 @@ use super::grid::{KEY_MASK, Key};
 
 /// Code of a signal that announces an expiration.
 pub const EXPIRED: c_int = 1;
-/// Code of the signal of an event that has stopped itself, as each does at its first expiration.
-pub const STOPPED: c_int = 6;
 
 /// Request of ioctl(2) that sets the period of an event, and begins a new one (PERF_EVENT_IOC_PERIOD).
 pub const SET_PERIOD: u64 = 0x4008_2404;
-/// Lets an event run.
-const ENABLE: u64 = 0x2400;
 
 /// Bits of a word that hold the key; those above hold the slot's index plus one.
 const KEY_BITS: u32 = KEY_MASK.count_ones();
@@ -95,14 +91,12 @@ pub fn descriptor_of(info: &siginfo_t) -> c_int {
     unsafe { (*info).descriptor }
 }
 
-/// Lets an event that has stopped itself expire every `period_ns` from now on; a refusal, for a descriptor that was closed,
-/// changes nothing. Signal safe: two plain system calls, once for each event (`design/signal-safety.md`).
+/// Lets an event expire every `period_ns` from now on; a refusal, for a descriptor that was closed, changes nothing. Signal
+/// safe: a plain system call, once for each event (`design/signal-safety.md`).
 #[cold]
-pub fn go_on(descriptor: c_int, period_ns: u64) {
+pub fn set_period(descriptor: c_int, period_ns: u64) {
     // SAFETY: the period is valid for the kernel to read; the request changes no memory of ours.
     unsafe { libc::ioctl(descriptor, SET_PERIOD as _, &raw const period_ns) };
-    // SAFETY: the request has no argument.
-    unsafe { libc::ioctl(descriptor, ENABLE as _, 0) };
 }
 
 #[cfg(test)]

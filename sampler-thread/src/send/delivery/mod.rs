@@ -18,10 +18,10 @@ mod merge;
 mod sender;
 mod threads;
 mod transport;
+mod wake;
 mod window;
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -30,6 +30,7 @@ use std::time::Duration;
 use proto::v1::{self, Dictionary, Statistics, agent_message::Body};
 
 use self::backlog::Backlog;
+use self::wake::WakeUps;
 use self::window::Window;
 use crate::send::sink::{Encoder, Sink, SinkError};
 
@@ -62,8 +63,8 @@ pub struct Delivery {
     end_silence: Duration,
     /// Time without the collector after which it is given up.
     abandon: Option<Duration>,
-    /// The sending thread's end of the wake-up pipe and its first call, until it starts.
-    to_start: Option<(UnixStream, OnThread)>,
+    /// What wakes the sending thread and its first call, until it starts.
+    to_start: Option<(WakeUps, OnThread)>,
     /// The sending thread, once it runs.
     thread: Option<JoinHandle<()>>,
     backlog: Backlog,
@@ -76,24 +77,22 @@ impl Delivery {
     /// nothing for `end_silence` is given up.
     ///
     /// # Errors
-    /// If the wake-up pipe cannot be created.
+    /// If the process has no descriptor left.
     pub fn new(
         target: Target,
         token: String,
         (window, end_silence): (u64, Duration),
         on_thread: OnThread,
     ) -> io::Result<Self> {
-        let (wake, woken) = UnixStream::pair()?;
-        wake.set_nonblocking(true)?;
-        woken.set_nonblocking(true)?;
+        let (waker, wake_ups) = wake::pair()?;
         Ok(Self {
             target,
             token,
             encoder: Encoder::default(),
-            window: Arc::new(Window::new(window, wake)),
+            window: Arc::new(Window::new(window, waker)),
             end_silence,
             abandon: None,
-            to_start: Some((woken, on_thread)),
+            to_start: Some((wake_ups, on_thread)),
             thread: None,
             backlog: Backlog::new(),
         })
@@ -115,14 +114,14 @@ impl Delivery {
         let hello = v1::Hello { token: self.token.clone(), secret, ..hello.clone() };
         let window = Arc::clone(&self.window);
         self.encoder.encode(&Body::Hello(hello), |_, framed| window.set_hello(framed))?;
-        let Some((wake, on_thread)) = self.to_start.take() else { return Ok(()) };
+        let Some((wake_ups, on_thread)) = self.to_start.take() else { return Ok(()) };
         let (target, abandon) = (self.target.clone(), self.abandon);
         let (running, started) = channel::<()>();
         // The new thread inherits the signal mask of the sampler thread, which blocks every signal.
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             on_thread(nix::unistd::gettid().as_raw());
             drop(running);
-            sender::run(&target, &window, &wake, abandon);
+            sender::run(&target, &window, wake_ups, abandon);
         })?;
         self.thread = Some(thread);
         // This thread must be excluded before threads are discovered; nothing is ever sent.

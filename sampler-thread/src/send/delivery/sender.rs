@@ -8,9 +8,8 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -19,8 +18,10 @@ use proto::framing::{FrameDecoder, FramingError};
 use proto::v1::{CollectorMessage, collector_message};
 
 use super::transport::{Connection, Target};
+use super::wake::WakeUps;
 use super::window::Window;
 use crate::clock;
+use crate::descriptor::Lost;
 
 /// Pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -28,6 +29,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Longest wait for the answer to the first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait on a connection before a look at whether the program has closed its descriptor, in milliseconds.
+const LONGEST_WAIT_MS: u16 = 10_000;
 /// Longest message a collector may send; acknowledgements take some ten bytes, a refusal is one line.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
@@ -68,18 +71,28 @@ impl From<Errno> for SendError {
     }
 }
 
+impl From<Lost> for SendError {
+    fn from(lost: Lost) -> Self {
+        Self::Io(lost.into())
+    }
+}
+
 /// Sends messages until the session is over, or until no connection could be made for `abandon`.
-pub fn run(target: &Target, window: &Window, wake: &UnixStream, abandon: Option<Duration>) {
+pub fn run(target: &Target, window: &Window, mut wake_ups: WakeUps, abandon: Option<Duration>) {
     let mut absent_since = Instant::now();
     let mut pauses = Pauses::new();
     let mut reported: Option<String> = None;
     let mut connected_before = false;
     while !window.done() {
-        let ended = match open(target, window, wake) {
+        if let Err(error) = window.keep_awake(&mut wake_ups) {
+            tracing::warn!("collector={target} is given up: {error}");
+            break;
+        }
+        let ended = match open(target, window, &wake_ups) {
             Ok(mut open) => {
                 connected_before = true;
                 // A collector that accepts a connection but no message, like one with a full disk, has not recovered.
-                let ended = open.serve(window, wake, || {
+                let ended = open.serve(window, &wake_ups, || {
                     pauses = Pauses::new();
                     if reported.take().is_some() {
                         tracing::info!("collector={target} is reachable again");
@@ -115,7 +128,7 @@ pub fn run(target: &Target, window: &Window, wake: &UnixStream, abandon: Option<
             target.remove_left_behind();
             break;
         }
-        pauses.wait(window, wake, end);
+        pauses.wait(window, &wake_ups, end);
     }
     window.give_up();
 }
@@ -139,7 +152,7 @@ impl Pauses {
     }
 
     /// Waits for the pause, at most until `end`.
-    fn wait(&mut self, window: &Window, wake: &UnixStream, end: Option<Instant>) {
+    fn wait(&mut self, window: &Window, wake_ups: &WakeUps, end: Option<Instant>) {
         // Up to a quarter less, so that the agents of a restarted collector do not all come at once.
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish() % 250;
         let until = Instant::now() + self.next.mul_f64(1.0 - random as f64 / 1000.0);
@@ -147,10 +160,9 @@ impl Pauses {
         self.next = (self.next * 2).min(LONGEST_PAUSE);
         while !window.closing() {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || readable(&[wake.as_fd()], left).is_err() {
+            if left.is_zero() || readable(&[wake_ups.as_fd()], left).is_err() || wake_ups.take().is_err() {
                 return;
             }
-            empty(wake);
         }
     }
 }
@@ -161,7 +173,7 @@ struct Open {
     decoder: FrameDecoder,
 }
 
-fn open(target: &Target, window: &Window, wake: &UnixStream) -> Result<Open, SendError> {
+fn open(target: &Target, window: &Window, wake_ups: &WakeUps) -> Result<Open, SendError> {
     let mut open = Open { connection: target.connect()?, decoder: FrameDecoder::with_max(MAX_ANSWER_BYTES) };
     open.connection.send(&window.hello())?;
     let deadline = Instant::now() + HELLO_TIMEOUT;
@@ -177,7 +189,7 @@ fn open(target: &Target, window: &Window, wake: &UnixStream) -> Result<Open, Sen
         if readable(&[open.connection.as_fd()], left)? {
             open.receive()?;
         }
-        empty(wake);
+        wake_ups.take()?;
     }
 }
 
@@ -186,7 +198,7 @@ impl Open {
     fn serve(
         &mut self,
         window: &Window,
-        wake: &UnixStream,
+        wake_ups: &WakeUps,
         mut on_acknowledged: impl FnMut(),
     ) -> Result<(), SendError> {
         let mut chunk = Vec::new();
@@ -204,15 +216,19 @@ impl Open {
             window.set_sender_cpu(clock::own_cpu_nanos());
             let mut fds = [
                 PollFd::new(self.connection.as_fd(), PollFlags::POLLIN),
-                PollFd::new(wake.as_fd(), PollFlags::POLLIN),
+                PollFd::new(wake_ups.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut fds, PollTimeout::NONE) {
-                Ok(_) | Err(Errno::EINTR) => {}
+            let is_silent = match poll(&mut fds, PollTimeout::from(LONGEST_WAIT_MS)) {
+                Ok(ready) => ready == 0,
+                Err(Errno::EINTR) => false,
                 Err(error) => return Err(error.into()),
-            }
+            };
             let [socket, woken] = fds.map(|fd| fd.any().unwrap_or(true));
-            if woken {
-                empty(wake);
+            if is_silent {
+                self.connection.check()?;
+            }
+            if woken || is_silent {
+                wake_ups.take()?;
             }
             if socket {
                 self.receive()?;
@@ -266,10 +282,4 @@ fn readable(fds: &[std::os::fd::BorrowedFd<'_>], timeout: Duration) -> Result<bo
         Err(Errno::EINTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Reads all bytes from the wake-up pipe.
-fn empty(mut wake: &UnixStream) {
-    let mut bytes = [0; 256];
-    while wake.read(&mut bytes).is_ok_and(|length| length == bytes.len()) {}
 }

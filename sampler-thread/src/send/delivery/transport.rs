@@ -18,6 +18,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+use crate::descriptor::{Identify, Lost, OwnedDescriptor};
+
 /// Longest wait for a collector to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest wait for a collector that does not read or does not answer a handshake.
@@ -136,20 +138,20 @@ impl Target {
                 let socket = UnixStream::connect(path)?;
                 socket.set_write_timeout(Some(IO_TIMEOUT))?;
                 socket.set_read_timeout(Some(IO_TIMEOUT))?;
-                Ok(Connection { socket: Socket::Unix(socket), tls: None })
+                Ok(Connection { socket: OwnedDescriptor::new(Socket::Unix(socket))?, tls: None })
             }
             Self::Tcp { address, insecure } => {
                 let socket = tcp(address)?;
                 if !insecure && !socket.peer_addr()?.ip().is_loopback() {
                     return Err(unencrypted());
                 }
-                Ok(Connection { socket: Socket::Tcp(socket), tls: None })
+                Ok(Connection { socket: OwnedDescriptor::new(Socket::Tcp(socket))?, tls: None })
             }
             Self::Tls { address, name, config } => {
                 let session =
                     ClientConnection::new(Arc::clone(config), name.clone()).map_err(io::Error::other)?;
-                let mut connection =
-                    Connection { socket: Socket::Tcp(tcp(address)?), tls: Some(Box::new(session)) };
+                let socket = OwnedDescriptor::new(Socket::Tcp(tcp(address)?))?;
+                let mut connection = Connection { socket, tls: Some(Box::new(session)) };
                 connection.handshake()?;
                 Ok(connection)
             }
@@ -206,20 +208,20 @@ enum Socket {
     Tcp(TcpStream),
 }
 
-impl Read for Socket {
+impl Read for &Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Unix(socket) => socket.read(buffer),
-            Self::Tcp(socket) => socket.read(buffer),
+            Socket::Unix(socket) => (&*socket).read(buffer),
+            Socket::Tcp(socket) => (&*socket).read(buffer),
         }
     }
 }
 
-impl Write for Socket {
+impl Write for &Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Unix(socket) => socket.write(buffer),
-            Self::Tcp(socket) => socket.write(buffer),
+            Socket::Unix(socket) => (&*socket).write(buffer),
+            Socket::Tcp(socket) => (&*socket).write(buffer),
         }
     }
 
@@ -228,9 +230,20 @@ impl Write for Socket {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(socket) => socket.as_fd(),
+            Self::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Identify for Socket {}
+
 /// An open connection.
 pub struct Connection {
-    socket: Socket,
+    socket: OwnedDescriptor<Socket>,
     tls: Option<Box<ClientConnection>>,
 }
 
@@ -241,6 +254,14 @@ impl Connection {
             tls.complete_io(&mut self.socket)?;
         }
         Ok(())
+    }
+
+    /// Checks that the program has not closed the connection's descriptor.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn check(&self) -> Result<(), Lost> {
+        self.socket.get().map(|_| ())
     }
 
     /// Sends all of `bytes`.
@@ -285,9 +306,6 @@ impl Connection {
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Socket::Unix(socket) => socket.as_fd(),
-            Socket::Tcp(socket) => socket.as_fd(),
-        }
+        self.socket.as_fd()
     }
 }

@@ -6,11 +6,12 @@
 //! Invariant: a message is removed only after an acknowledgement of its sequence number.
 
 use std::collections::VecDeque;
-use std::io::Write;
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+use super::wake::{self, WakeUps, Waker};
 
 /// Most bytes written to the socket at a time.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -20,7 +21,7 @@ pub struct Window {
     state: Mutex<State>,
     changed: Condvar,
     /// Wakes the sending thread, which waits for this and its socket.
-    wake: UnixStream,
+    waker: Mutex<Waker>,
     limit: u64,
 }
 
@@ -63,9 +64,9 @@ pub struct WindowFacts {
 }
 
 impl Window {
-    /// An empty window for about `limit` bytes; a write to `wake` wakes the sending thread.
-    pub fn new(limit: u64, wake: UnixStream) -> Self {
-        Self { state: Mutex::new(State::default()), changed: Condvar::new(), wake, limit }
+    /// An empty window for about `limit` bytes.
+    pub fn new(limit: u64, waker: Waker) -> Self {
+        Self { state: Mutex::new(State::default()), changed: Condvar::new(), waker: Mutex::new(waker), limit }
     }
 
     /// Returns the number of bytes from which on the window is full.
@@ -147,11 +148,22 @@ impl Window {
     }
 
     fn wake_sender(&self) {
-        // An error means that earlier bytes are unread, or that the sending thread has ended.
-        let _ = (&self.wake).write(&[0]);
+        self.waker.lock().wake();
     }
 
     // Called by the sending thread.
+
+    /// Makes a new pair if the program has closed an end of the one that `wake_ups` belongs to.
+    ///
+    /// # Errors
+    /// As [`wake::pair`].
+    pub fn keep_awake(&self, wake_ups: &mut WakeUps) -> io::Result<()> {
+        let mut waker = self.waker.lock();
+        if !waker.is_intact() || !wake_ups.is_intact() {
+            (*waker, *wake_ups) = wake::pair()?;
+        }
+        Ok(())
+    }
 
     /// Returns the first message of every connection.
     pub fn hello(&self) -> Vec<u8> {
@@ -282,8 +294,8 @@ mod tests {
 
     /// A window that holds messages 2 to `last`, each one byte long and equal to its number.
     fn window(last: u8) -> Window {
-        let (wake, _) = UnixStream::pair().expect("pair");
-        let window = Window::new(3, wake);
+        let (waker, _) = wake::pair().expect("pair");
+        let window = Window::new(3, waker);
         (2..=last).for_each(|n| window.push(u64::from(n), vec![n]));
         window
     }

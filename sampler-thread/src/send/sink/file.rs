@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use proto::v1::{Hello, agent_message::Body};
 
 use super::{Encoder, Sink, SinkError};
+use crate::descriptor::OwnedDescriptor;
 
 /// A recording file.
 #[derive(Debug)]
 pub struct FileSink {
-    file: File,
+    file: OwnedDescriptor<File>,
     path: PathBuf,
     encoder: Encoder,
 }
@@ -22,7 +23,8 @@ impl FileSink {
     /// # Errors
     /// As [`File::create`].
     pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::create(path)?, path: path.to_owned(), encoder: Encoder::default() })
+        let file = OwnedDescriptor::new(File::create(path)?)?;
+        Ok(Self { file, path: path.to_owned(), encoder: Encoder::default() })
     }
 }
 
@@ -63,7 +65,8 @@ mod tests {
         let mut all = Destinations::default();
         all.add(Box::new(FileSink::create(&path).expect("file")));
         let full = FileSink {
-            file: File::options().write(true).open("/dev/full").expect("device"),
+            file: OwnedDescriptor::new(File::options().write(true).open("/dev/full").expect("device"))
+                .expect("open"),
             path: "/dev/full".into(),
             encoder: Encoder::default(),
         };

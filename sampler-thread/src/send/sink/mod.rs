@@ -108,18 +108,38 @@ impl Destinations {
 
     /// Returns whether any destination is left.
     pub fn alive(&mut self) -> bool {
+        let before = self.sinks.len();
         self.sinks.retain(|sink| !sink.has_given_up());
+        if self.sinks.is_empty() && before > 0 {
+            tracing::error!("profiling stops because no destination is left; the program goes on");
+        }
         !self.sinks.is_empty()
     }
 
     /// Sends to all; a destination that fails is dropped with one log line.
     pub fn send(&mut self, body: &Body) {
-        self.each("dropped", |sink| sink.send(body));
+        let mut left = self.sinks.len();
+        self.sinks.retain_mut(|sink| {
+            let Err(error) = sink.send(body) else { return true };
+            left -= 1;
+            let name = sink.name();
+            match left {
+                0 => tracing::error!(
+                    "dropped destination {name}: {error}; no destination is left, so profiling stops and the program goes on"
+                ),
+                _ => tracing::warn!("dropped destination {name}: {error}"),
+            }
+            false
+        });
     }
 
-    /// Finishes all.
+    /// Finishes all; a destination that fails is dropped with one log line.
     pub fn finish(&mut self) {
-        self.each("cannot finish", |sink| sink.finish());
+        self.sinks.retain_mut(|sink| {
+            let Err(error) = sink.finish() else { return true };
+            tracing::warn!("cannot finish destination {}: {error}", sink.name());
+            false
+        });
     }
 
     /// Returns whether dictionary entries must be sent again.
@@ -137,15 +157,5 @@ impl Destinations {
     /// Returns the CPU time of all sinks' own threads, in nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.sinks.iter().map(|sink| sink.cpu_ns()).sum()
-    }
-
-    fn each(&mut self, action_name: &str, mut action: impl FnMut(&mut dyn Sink) -> Result<(), SinkError>) {
-        self.sinks.retain_mut(|sink| match action(sink.as_mut()) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!("{action_name} destination {}: {error}", sink.name());
-                false
-            }
-        });
     }
 }

@@ -1,0 +1,147 @@
+//! A file or socket whose descriptor the program may close, and use again for something else.
+//!
+//! Problem: a program may close all descriptors from 3 on, as daemons do, and then open its own files. A profiler that
+//! goes on writing to its numbers writes into the files of the program.
+//! Approach: device and inode are kept from the beginning, with a mark where the kernel gives all files of a kind the same
+//! inode. Before each use they are compared with what the number stands for at that moment, which takes some 100 ns.
+//! Invariant: a number that stands for something else is neither used nor closed.
+//! Limit: the program may still reuse the number between the comparison and the use that follows it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::fs::fstat;
+
+/// The program has closed the descriptor, and may use its number for something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost;
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the program has closed a descriptor that is not its own")
+    }
+}
+
+impl std::error::Error for Lost {}
+
+impl From<Lost> for io::Error {
+    fn from(lost: Lost) -> Self {
+        Self::other(lost)
+    }
+}
+
+/// What can be told from other files.
+pub trait Identify: AsFd {
+    /// Returns what tells it from others with the same device and inode; 0 where each has an inode of its own.
+    ///
+    /// # Errors
+    /// If the number stands for a file of another kind.
+    fn mark(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+}
+
+impl Identify for File {}
+impl Identify for OwnedFd {}
+impl Identify for UnixStream {}
+
+/// What a descriptor stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    mark: u64,
+}
+
+impl Identity {
+    fn of(file: &impl Identify) -> io::Result<Self> {
+        let status = fstat(file)?;
+        Ok(Self { device: status.st_dev, inode: status.st_ino, mark: file.mark()? })
+    }
+}
+
+/// An open file or socket.
+#[derive(Debug)]
+pub struct OwnedDescriptor<T: Identify> {
+    /// Present until the drop.
+    inner: Option<T>,
+    identity: Identity,
+}
+
+impl<T: Identify> OwnedDescriptor<T> {
+    /// Takes what was just opened.
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub fn new(inner: T) -> io::Result<Self> {
+        let identity = Identity::of(&inner)?;
+        Ok(Self { inner: Some(inner), identity })
+    }
+
+    /// Returns the file or socket, to be used at once.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn get(&self) -> Result<&T, Lost> {
+        self.inner.as_ref().filter(|inner| self.is_identity_of(inner)).ok_or(Lost)
+    }
+
+    fn is_identity_of(&self, inner: &T) -> bool {
+        Identity::of(inner).is_ok_and(|present| present == self.identity)
+    }
+}
+
+impl OwnedDescriptor<File> {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::new(File::open(path)?)
+    }
+}
+
+impl<T: Identify> Drop for OwnedDescriptor<T> {
+    fn drop(&mut self) {
+        let Some(inner) = self.inner.take() else { return };
+        if !self.is_identity_of(&inner) {
+            // The program would lose its own file.
+            std::mem::forget(inner);
+        }
+    }
+}
+
+impl<T: Identify> Read for OwnedDescriptor<T>
+where
+    for<'a> &'a T: Read,
+{
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.get()?.read(buffer)
+    }
+}
+
+impl<T: Identify> Write for OwnedDescriptor<T>
+where
+    for<'a> &'a T: Write,
+{
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.get()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Only for waiting, which changes nothing: whoever is woken then asks by [`OwnedDescriptor::get`].
+impl<T: Identify> AsFd for OwnedDescriptor<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // It is present until the drop.
+        #[expect(clippy::expect_used, reason = "the field is emptied by the drop alone")]
+        self.inner.as_ref().expect("present until the drop").as_fd()
+    }
+}
