@@ -23,9 +23,10 @@ fn assert_order(lines: &[&str], expected: &[&str]) {
     }
 }
 
-/// Lets a program die, and checks that its stacks begin with `frames`; returns what the VM has written about the error.
+/// Lets a program die with these options of the JVM, and checks that the stack of the thread in which it dies begins
+/// with the first of `frames` and has the others in their order; returns what the VM has written about the error.
 #[track_caller]
-fn die(jdk: &Jdk, how: &str, frames: &[&str]) -> Option<String> {
+fn die(jdk: &Jdk, how: &str, options: &[&str], frames: &[&str]) -> Option<String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [stacks, error] = ["stacks", "hs_err"].map(|name| folder.path().join(name));
     let program = Workload::new("Crash")
@@ -37,13 +38,16 @@ fn die(jdk: &Jdk, how: &str, frames: &[&str]) -> Option<String> {
         .jvm_option(&format!("-XX:ErrorFile={}", error.display()))
         // A core file would take a while, and a place.
         .launcher(&["prlimit", "--core=0"]);
+    let program = options.iter().fold(program, |program, option| program.jvm_option(option));
     let finished = program.run_with_agent(jdk, &format!("start=no,crashstacks={}", stacks.display()));
     assert_eq!(finished.exit_code(), 128 + 6, "{}\n{}", finished.stdout, finished.stderr);
     let dump = fs::read_to_string(&stacks).unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
     let head = dump.lines().next().unwrap_or_default();
     assert!(head.starts_with("Stacks of process ") && head.contains(": SIGABRT in thread "), "{head}");
     let first = first_stack(&dump);
-    assert_order(&first, &["abort+0x"]);
+    // Neither the handler's own frames nor abort(3): the first line names the thread.
+    let newest = first.get(1).is_some_and(|line| line.starts_with(frames[0]));
+    assert!(newest, "{} is not the newest frame: {first:#?}", frames[0]);
     assert_order(&first, frames);
     assert_order(&first, &["Crash.die(Crash.java:", "Crash.main(Crash.java:", "start_thread+0x"]);
     assert!(!first.iter().any(|line| line.contains("partial stack")), "{first:#?}");
@@ -60,25 +64,34 @@ fn die(jdk: &Jdk, how: &str, frames: &[&str]) -> Option<String> {
     fs::read_to_string(error).ok()
 }
 
+/// The function that reads address 0, and its callers.
+const NULL_POINTER: [&str; 3] = ["read_from+0x", "Java_Crash_dereferenceNull+0x", "Crash.dereferenceNull("];
+
 on_every_jdk! { concurrent;
     /// The VM's own handler of SIGSEGV lies between: its error file is written, and the walk goes through the signal's frame.
     fn null_pointer_in_native_code(jdk) {
-        let frames = ["JVM_handle_linux_signal+0x", "read_from+0x", "Java_Crash_dereferenceNull+0x", "Crash.dereferenceNull("];
-        let error = die(jdk, "null", &frames).expect("hs_err");
+        let error = die(jdk, "null", &[], &NULL_POINTER).expect("hs_err");
         assert!(error.contains("SIGSEGV") && error.contains("read_from+0x"), "{error}");
     }
 }
 
 on_every_jdk! { concurrent;
+    /// The VM then has no memory for counters, which tell whether classes were unloaded since a stack was copied.
+    fn names_without_performance_data(jdk) {
+        die(jdk, "null", &["-XX:-UsePerfData"], &NULL_POINTER);
+    }
+}
+
+on_every_jdk! { concurrent;
     fn abort_in_native_code(jdk) {
-        die(jdk, "abort", &["give_up+0x", "Java_Crash_abort+0x", "Crash.abort("]);
+        die(jdk, "abort", &[], &["give_up+0x", "Java_Crash_abort+0x", "Crash.abort("]);
     }
 }
 
 on_every_jdk! { concurrent;
     /// The VM gives up, without a signal of the kernel.
     fn crash_on_out_of_memory(jdk) {
-        let error = die(jdk, "memory", &["Crash.fillMemory(Crash.java:"]).expect("hs_err");
+        let error = die(jdk, "memory", &[], &["os::abort+0x", "Crash.fillMemory(Crash.java:"]).expect("hs_err");
         assert!(error.contains("OutOfMemory"), "{error}");
     }
 }

@@ -123,3 +123,24 @@ on_every_jdk! { concurrent;
         assert!(rounds >= 4, "{rounds}");
     }
 }
+
+on_every_jdk! { concurrent;
+    /// The VM then has no memory for counters, which tell whether classes were unloaded since a stack was copied.
+    fn names_without_performance_data(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let end_file = folder.path().join("end-file");
+        let program = Workload::new("Burner").argument(0).argument(end_file.display());
+        let program = program.jvm_option("-XX:-UsePerfData").run_unprofiled_watched(jdk, |pid, _| {
+            if end_file.exists() {
+                return;
+            }
+            let dump = tickwalk(&["dump-stacks", &pid.to_string()]);
+            assert_eq!(dump.exit_code(), 0, "{}", dump.stderr);
+            check_dump(&dump.stdout);
+            assert!(!dump.stdout.contains("[unloaded]"), "{}", dump.stdout);
+            create_end_file(&end_file);
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        assert!(end_file.exists(), "the stacks were dumped");
+    }
+}

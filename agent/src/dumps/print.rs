@@ -113,7 +113,7 @@ impl StackDumper {
         let jni = vm.jni().map_err(|error| error.to_string())?;
         let symbols = Arc::new(HiddenSymbols::new(library.origin()));
         let unloading = Unloading::new(
-            Detector::choose(&hotspot, memory, false),
+            Detector::choose_without_events(&hotspot, memory, &symbols),
             CodeFreeing::choose(&hotspot, memory, Arc::clone(&symbols)),
             Redefinition::choose(&hotspot, memory, symbols),
             Duration::ZERO,
@@ -175,7 +175,7 @@ impl StackDumper {
         if let Some(dying) = dying {
             let ticks = printed.printer.now();
             let (capture, length) = stacks.copy(dying.tid, &dying.capture);
-            printed.stack(&stacks.copied(dying.tid, capture, length, ticks))?;
+            printed.stack_of_dying(&stacks.copied(dying.tid, capture, length, ticks))?;
         }
         let without = dying.map(|dying| dying.tid);
         let (copied, mut missed) = self.copy_all(&printed.printer, &mut stacks, without, begin)?;
@@ -237,6 +237,9 @@ impl StackDumper {
     }
 }
 
+/// Appends the lines of a stack; returns whether it reaches its root.
+type Print = fn(&mut StackPrinter<&'static LiveMemory>, &Snapshot<'_>, u64, &mut String) -> bool;
+
 /// The text of a dump.
 struct Printed<'a> {
     printer: StackPrinter<&'static LiveMemory>,
@@ -254,12 +257,25 @@ impl Printed<'_> {
         known.or_else(|| kernel::name_of(tid)).unwrap_or_default()
     }
 
+    fn stack(&mut self, copied: &Copied) -> Result<(), String> {
+        self.write_stack(copied, StackPrinter::print)
+    }
+
+    /// Writes the stack of the thread in which the process dies.
+    fn stack_of_dying(&mut self, copied: &Copied) -> Result<(), String> {
+        self.write_stack(copied, StackPrinter::print_dying)
+    }
+
     /// Writes a stack at once: a dying process may not get further.
-    fn stack(&mut self, Copied { tid, head, stack, ticks }: &Copied) -> Result<(), String> {
+    fn write_stack(
+        &mut self,
+        Copied { tid, head, stack, ticks }: &Copied,
+        print: Print,
+    ) -> Result<(), String> {
         let kind = if head.capture.thread == 0 { "native" } else { "Java" };
         let mut text = format!("Thread {tid} \"{}\" ({kind})\n", self.name(*tid));
         let snapshot = Snapshot { head: *head, stack, frozen: Frozen::NONE, name: &[], is_copy: true };
-        match self.printer.print(&snapshot, *ticks, &mut text) {
+        match print(&mut self.printer, &snapshot, *ticks, &mut text) {
             true => self.whole += 1,
             false => self.partial += 1,
         }

@@ -116,6 +116,7 @@ impl Requests {
         REQUESTS.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
         if on_abort {
             set_handler(libc::SIGABRT, self::on_abort as *const () as usize)?;
+            FAULTS.into_iter().try_for_each(let_abort_through)?;
         }
         if self.signal == 0 { Ok(()) } else { set_handler(self.signal, on_request as *const () as usize) }
     }
@@ -213,6 +214,23 @@ fn set_action(signal: c_int, action: &libc::sigaction) -> Result<(), SignalError
     // SAFETY: the action is complete; a handler in it is never unloaded.
     let outcome = unsafe { libc::sigaction(signal, action, core::ptr::null_mut()) };
     if outcome != 0 { Err(SignalError::Refused(std::io::Error::last_os_error())) } else { Ok(()) }
+}
+
+/// Signals of faults, which the VM handles and may die of.
+const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+/// Lets SIGABRT through while a handler of this signal runs; nothing else of its action is changed.
+///
+/// The VM's handlers block it, and die in abort(3). Up to glibc 2.36 that function unblocks the signal before it
+/// raises it; that of 2.43 raises it blocked, and ends the process without calling the handler.
+fn let_abort_through(signal: c_int) -> Result<(), SignalError> {
+    let mut action = current_action(signal)?;
+    if action.sa_sigaction == libc::SIG_DFL || action.sa_sigaction == libc::SIG_IGN {
+        return Ok(());
+    }
+    // SAFETY: the mask is that of a complete action, and the number that of a signal.
+    unsafe { libc::sigdelset(&raw mut action.sa_mask, libc::SIGABRT) };
+    set_action(signal, &action)
 }
 
 fn own_tid() -> i32 {

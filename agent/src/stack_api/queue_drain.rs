@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use parking_lot::{Condvar, Mutex};
 use queue::{Element, SlabClass, SnapshotHandle, SnapshotPool};
+use sampler_thread::native::variables::HiddenSymbols;
 use sampler_thread::proof::code_freeing::CodeFreeing;
 use sampler_thread::proof::unloading::Detector;
 use sampler_thread::walk::snapshot::Snapshot;
@@ -26,6 +27,7 @@ use stackwalk::Stop;
 use super::api::{Api, api};
 use super::elements::{Ring, free, new_ring};
 use super::iterator::{ApiIterator, INCLUDE_NON_JAVA_FRAMES};
+use super::preloaded;
 use super::queues::{self, Handler, MAX_ELEMENTS, Queue, Queues, queues};
 use super::subject::Subject;
 use super::walk::LiveWalk;
@@ -123,8 +125,10 @@ fn open(api: &'static Api) -> io::Result<&'static Queues> {
     }
     let region = slots::map_forever(SnapshotPool::bytes_needed(&SLABS) + queue::SLAB_ALIGN)?;
     let pool = SnapshotPool::new(region, &SLABS).map_err(|error| io::Error::other(error.to_string()))?;
-    let detector = Detector::choose(&api.hotspot, api.memory, false);
-    let freeing = CodeFreeing::choose(&api.hotspot, api.memory, Arc::default());
+    let library = preloaded::created_vm().and_then(|vm| vm.library());
+    let symbols = library.map_or_else(HiddenSymbols::default, |library| HiddenSymbols::new(library.origin()));
+    let detector = Detector::choose_without_events(&api.hotspot, api.memory, &symbols);
+    let freeing = CodeFreeing::choose(&api.hotspot, api.memory, Arc::new(symbols));
     let queues: &'static Queues =
         Box::leak(Box::new(Queues { pool, detector, freeing, drain: AtomicU64::new(0) }));
     let mut before = SigSet::empty();

@@ -32,9 +32,10 @@ enum Kind {
 
 /// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25), `JvmtiExport::_has_redefined_a_class` (11),
 /// `NMethodSweeper::_traversals` and `NMethodSweeper::_total_nof_code_cache_sweeps` (up to JDK 19),
-/// `NMethodSweeper::_bytes_changed` and `NMethodSweeper::_sweep_threshold_bytes` (17 to 19), and the fault-tolerant load with the
-/// place where it faults (missing in 17.0.2 and before, where it is generated code).
-const WANTED: [(&str, Kind); 8] = [
+/// `NMethodSweeper::_bytes_changed` and `NMethodSweeper::_sweep_threshold_bytes` (17 to 19), the fault-tolerant load
+/// with the place where it faults (missing in 17.0.2 and before, where it is generated code), and
+/// `ClassLoadingService::_classes_unloaded_count` and `_shared_classes_unloaded_count` (11, 17, 21, 25 and 28).
+const WANTED: [(&str, Kind); 10] = [
     ("_ZN11JvmtiExport19_redefinition_countE", Kind::Variable(8)),
     ("_ZN11JvmtiExport22_has_redefined_a_classE", Kind::Variable(1)),
     ("_ZN14NMethodSweeper11_traversalsE", Kind::Variable(8)),
@@ -43,6 +44,8 @@ const WANTED: [(&str, Kind); 8] = [
     ("_ZN14NMethodSweeper22_sweep_threshold_bytesE", Kind::Variable(8)),
     ("SafeFetchN_impl", Kind::Label),
     ("_SafeFetchN_fault", Kind::Label),
+    ("_ZN19ClassLoadingService23_classes_unloaded_countE", Kind::Variable(8)),
+    ("_ZN19ClassLoadingService30_shared_classes_unloaded_countE", Kind::Variable(8)),
 ];
 
 /// A variable in memory.
@@ -63,6 +66,8 @@ struct Found {
     /// Bytes of code that have changed since the last sweep, and bytes from which on the next one comes.
     changes: Option<(u64, u64)>,
     safe_fetch: Option<u64>,
+    /// Variables that refer to the counters of unloaded classes: ordinary and archived ones.
+    unloaded_classes: Option<[u64; 2]>,
 }
 
 /// The symbols of the VM's library that it does not export.
@@ -93,17 +98,24 @@ impl HiddenSymbols {
         Self { library: None, found: OnceLock::from(Found { sweeps, ..Found::default() }) }
     }
 
-    /// Looks for them; takes milliseconds at the first call, so only the sampler thread calls it.
+    /// Looks for them; takes milliseconds at the first call, so the sampler thread calls it, or one that makes a dump
+    /// or a queue.
     pub fn prepare(&self) {
         self.found.get_or_init(|| {
             let found = self.library.as_ref().map(|(path, bias)| {
                 let places = find(path, WANTED).map(|place| Some(place?.wrapping_add(*bias)));
-                let [count, flag, begun, ended, changed, threshold, safe_fetch, fault] = places;
+                let [count, flag, begun, ended, changed, threshold, safe_fetch, fault, own, shared] = places;
                 let variable = |bytes| move |address| Variable { address, bytes };
                 // It faults where the handler looks for the fault: at its first instruction.
                 let safe_fetch = safe_fetch.filter(|_| safe_fetch == fault);
                 let redefinitions = count.map(variable(8)).or(flag.map(variable(1)));
-                Found { redefinitions, sweeps: (begun, ended), changes: changed.zip(threshold), safe_fetch }
+                Found {
+                    redefinitions,
+                    sweeps: (begun, ended),
+                    changes: changed.zip(threshold),
+                    safe_fetch,
+                    unloaded_classes: own.zip(shared).map(|(own, shared)| [own, shared]),
+                }
             });
             let found = found.unwrap_or_default();
             if found.redefinitions.is_none() {
@@ -134,6 +146,12 @@ impl HiddenSymbols {
     /// from which on the next sweep comes; `None` as above.
     pub fn changes(&self) -> Option<(u64, u64)> {
         self.found.get()?.changes
+    }
+
+    /// Returns the variables that refer to the VM's counters of unloaded classes, ordinary and archived ones; `None`
+    /// as above.
+    pub fn unloaded_classes(&self) -> Option<[u64; 2]> {
+        self.found.get()?.unloaded_classes
     }
 
     /// Returns the address of the VM's fault-tolerant load; `None` if it was not found, or not looked for.

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use queue::Histogram;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
+use crate::native::variables::HiddenSymbols;
 use crate::proof::code_freeing::{Ahead, CLASS_COUNTERS, CodeFreeing, Sweeps};
 use crate::proof::pause_wait::PauseWait;
 use crate::proof::redefinition::{Progress, Redefinition};
@@ -25,7 +26,7 @@ use crate::proof::redefinition::{Progress, Redefinition};
 /// The source of marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detector {
-    /// The VM's counters of unloaded classes.
+    /// The VM's counters of unloaded classes, in its memory for `jstat` or in the C heap.
     Counters([PerfCounter; 2]),
     /// Garbage collection pauses, if the VM runs with `-XX:-UsePerfData`.
     Pauses,
@@ -39,6 +40,24 @@ impl Detector {
         match CLASS_COUNTERS.map(|name| hotspot.perf_counter(memory, name)) {
             [Some(loaded), Some(shared)] => Self::Counters([loaded, shared]),
             _ if events => Self::Pauses,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// As [`Self::choose`], without events of pauses: a VM with `-XX:-UsePerfData` keeps the counters in the C heap,
+    /// where the variables among `symbols` lead to them. They are looked for then, which takes milliseconds.
+    pub fn choose_without_events(hotspot: &HotSpot, memory: &impl Memory, symbols: &HiddenSymbols) -> Self {
+        let chosen = Self::choose(hotspot, memory, false);
+        if chosen != Self::Nothing {
+            return chosen;
+        }
+        symbols.prepare();
+        let Some(variables) = symbols.unloaded_classes() else { return Self::Nothing };
+        let [own, shared] = CLASS_COUNTERS;
+        let [own_at, shared_at] = variables;
+        let counter = |variable, name| hotspot.perf_counter_of(memory, variable, name);
+        match (counter(own_at, own), counter(shared_at, shared)) {
+            (Some(own), Some(shared)) => Self::Counters([own, shared]),
             _ => Self::Nothing,
         }
     }

@@ -19,6 +19,10 @@ use crate::walk::vm::Vm;
 
 /// Most frames of a stack.
 const MOST_FRAMES: u32 = 1 << 16;
+/// Frames of the C library from its system call up to abort(3).
+const MOST_ABORTING: usize = 8;
+/// File name of the VM's library.
+const VM_LIBRARY: &str = "libjvm.so";
 /// Text in place of a method that the VM may have freed.
 const UNLOADED: &str = "[unloaded]";
 
@@ -66,15 +70,34 @@ impl<M: Memory> StackPrinter<M> {
 
     /// Appends the lines of a stack that was copied after time stamp `ticks`; returns whether it reaches its root.
     pub fn print(&mut self, snapshot: &Snapshot<'_>, ticks: u64, out: &mut String) -> bool {
+        self.print_from(snapshot, ticks, |_, _| 0, out)
+    }
+
+    /// As [`Self::print`], for the thread in which the process dies: the stack begins with the function that failed.
+    /// The frames of the handler that looked at the fault, and those of abort(3), are left out.
+    pub fn print_dying(&mut self, snapshot: &Snapshot<'_>, ticks: u64, out: &mut String) -> bool {
+        self.print_from(snapshot, ticks, Self::failed, out)
+    }
+
+    /// Prints the frames from the one on whose place `first` returns.
+    fn print_from(
+        &mut self,
+        snapshot: &Snapshot<'_>,
+        ticks: u64,
+        first: fn(&mut Self, &[Frame]) -> usize,
+        out: &mut String,
+    ) -> bool {
         self.walker.begin_group();
         self.stacks += 1;
         let walk = self.walker.walk(&self.vm, self.stacks, snapshot, ticks);
-        let frames = self.walker.frames(&walk).to_vec();
+        let all = self.walker.frames(&walk).to_vec();
+        let first = first(self, &all);
+        let frames = all.get(first..).unwrap_or_default();
         let mut lines: Vec<String> = frames.iter().map(|frame| self.line(frame)).collect();
         // The names were read after the copy.
         self.walker.lifetime.observe(&self.vm.memory);
         if !self.walker.lifetime.is_certain(ticks) {
-            for (line, frame) in lines.iter_mut().zip(&frames).filter(|(_, frame)| method_of(frame).is_some())
+            for (line, frame) in lines.iter_mut().zip(frames).filter(|(_, frame)| method_of(frame).is_some())
             {
                 *line = format!("{UNLOADED} ({})", self.address(frame.place()));
             }
@@ -88,6 +111,42 @@ impl<M: Memory> StackPrinter<M> {
             let _ = writeln!(out, "[partial stack: {}]", walk.stop.name());
         }
         is_whole
+    }
+
+    /// Returns the place of the frame that failed: below the signal whose handler the VM's library has, or else below
+    /// the newest signal, or else below abort(3).
+    ///
+    /// A signal's handler returns to code of the C library that ends it. That is a native frame, interrupted like the
+    /// one below, but not the newest.
+    fn failed(&mut self, frames: &[Frame]) -> usize {
+        let is_interrupted = |frame: &Frame| matches!(frame, Frame::Native { interrupted: true, .. });
+        let mut signals = Vec::new();
+        let mut at = 1;
+        while at < frames.len() {
+            // The handler ends at this frame, and the next one is what it interrupted.
+            let ends_handler = frames.get(at).is_some_and(is_interrupted);
+            if ends_handler {
+                signals.push(at);
+            }
+            at += if ends_handler { 2 } else { 1 };
+        }
+        let is_of_vm = |&&end: &&usize| {
+            let handler = end.checked_sub(1).and_then(|handler| frames.get(handler));
+            handler.is_some_and(|handler| {
+                self.module(handler.place()).is_some_and(|module| module.name == VM_LIBRARY)
+            })
+        };
+        if let Some(end) = signals.iter().rev().find(is_of_vm).or(signals.first()) {
+            return end + 1;
+        }
+        let newest = frames.iter().take(MOST_ABORTING).enumerate();
+        let native = newest
+            .map_while(|(at, frame)| matches!(frame, Frame::Native { .. }).then_some((at, frame.place())));
+        let abort = native.collect::<Vec<_>>().into_iter().find(|&(at, place)| {
+            let inside = place.pc.0.wrapping_sub(u64::from(at > 0));
+            *self.walker.libraries.name(&self.vm.memory, inside).text == *"abort"
+        });
+        abort.map_or(0, |(at, _)| at + 1)
     }
 
     /// Returns the line of a frame; empty for the VM's entry frames, whose callers are there.
@@ -140,11 +199,15 @@ impl<M: Memory> StackPrinter<M> {
         }
     }
 
+    /// Returns the mapped file that a pc lies in.
+    fn module(&self, place: Place) -> Option<&Module> {
+        self.modules.iter().find(|module| (module.start..module.end).contains(&place.pc.0))
+    }
+
     /// Returns a pc and where it lies.
     fn address(&self, place: Place) -> String {
         let pc = place.pc.0;
-        let module = self.modules.iter().find(|module| (module.start..module.end).contains(&pc));
-        let (name, offset) = match module {
+        let (name, offset) = match self.module(place) {
             Some(module) => (module.name.as_str(), pc.wrapping_sub(module.base)),
             None => ("<unknown>", 0),
         };

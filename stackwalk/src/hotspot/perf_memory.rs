@@ -3,10 +3,12 @@
 //! Problem: whether classes were unloaded meanwhile is in no field of the tables, but the VM counts it.
 //! Approach: the entries of `PerfMemory` are walked once; afterwards a counter is one word at a fixed address.
 //! Entries are only ever appended, and the memory stays where it is until the VM exits.
-//! With `-XX:-UsePerfData` there are none.
+//! With `-XX:-UsePerfData` that memory is missing. The VM then keeps the counters of `java.lang.management` in the C
+//! heap, in entries of the same form, to which only variables that it does not export lead.
 //! Sources: `runtime/{perfMemory,perfData}.{hpp,cpp}`, `services/classLoadingService.cpp`, JDK 11 to 25.
 
 use super::HotSpot;
+use super::layout::PerfLayout;
 use crate::limits::MAX_PERF_ENTRIES;
 use crate::memory::{Memory, Unreadable, at, read_c_string};
 
@@ -15,6 +17,9 @@ const MAGIC: u32 = 0xcafe_c0c0_u32.swap_bytes();
 
 /// Type letter of an eight-byte counter (`BasicType` signature of long).
 const LONG: u8 = b'J';
+
+/// Words of a `PerfData` that are looked at; it has seven, from JDK 11 to 25 (`runtime/perfData.hpp`).
+const PERF_DATA_WORDS: u64 = 8;
 
 /// Longest counter name that is compared; those of the VM have up to 60 characters.
 const NAME_BYTES: usize = 96;
@@ -59,14 +64,8 @@ impl HotSpot {
         let count = memory.read_u32(at(start, layout.entries)).ok()?.min(MAX_PERF_ENTRIES);
         let mut entry = at(start, memory.read_u32(at(start, layout.first_entry)).ok()?);
         for _ in 0..count {
-            let mut bytes = [0; NAME_BYTES];
-            let name_at = at(entry, memory.read_u32(at(entry, layout.entry_name)).ok()?);
-            let length = read_c_string(memory, name_at, &mut bytes).ok()?;
-            if bytes.get(..length) == Some(name.as_bytes()) {
-                let scalar = memory.read_u32(at(entry, layout.entry_vector)).ok()? == 0;
-                let long = memory.read_u8(at(entry, layout.entry_type)).ok()? == LONG;
-                let data = at(entry, memory.read_u32(at(entry, layout.entry_data)).ok()?);
-                return (scalar && long && data.is_multiple_of(8)).then_some(PerfCounter(data));
+            if is_named(&layout, memory, entry, name)? {
+                return counter_in(&layout, memory, entry);
             }
             let length =
                 memory.read_u32(at(entry, layout.entry_length)).ok().filter(|&length| length != 0)?;
@@ -74,4 +73,39 @@ impl HotSpot {
         }
         None
     }
+
+    /// Finds a counter with this name by the VM's own variable at `variable`, which refers to its `PerfData`. So it
+    /// is found with `-XX:-UsePerfData` as well; usable once the VM is initialised.
+    ///
+    /// `PerfData` is in no table: the word that leads to an entry with this name is looked for.
+    pub fn perf_counter_of<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        variable: u64,
+        name: &str,
+    ) -> Option<PerfCounter> {
+        let layout = self.layout.perf?;
+        let data = memory.read_u64(variable).ok().filter(|&data| data != 0)?;
+        let entry = (0..PERF_DATA_WORDS).find_map(|word| {
+            let entry = memory.read_u64(data.checked_add(word * 8)?).ok()?;
+            (is_named(&layout, memory, entry, name) == Some(true)).then_some(entry)
+        })?;
+        counter_in(&layout, memory, entry)
+    }
+}
+
+/// Returns whether the entry at this address has this name; `None` if it cannot be read.
+fn is_named<M: Memory + ?Sized>(layout: &PerfLayout, memory: &M, entry: u64, name: &str) -> Option<bool> {
+    let mut bytes = [0; NAME_BYTES];
+    let name_at = at(entry, memory.read_u32(at(entry, layout.entry_name)).ok()?);
+    let length = read_c_string(memory, name_at, &mut bytes).ok()?;
+    Some(bytes.get(..length) == Some(name.as_bytes()))
+}
+
+/// The counter of the entry at this address, if it is one number of eight bytes.
+fn counter_in<M: Memory + ?Sized>(layout: &PerfLayout, memory: &M, entry: u64) -> Option<PerfCounter> {
+    let scalar = memory.read_u32(at(entry, layout.entry_vector)).ok()? == 0;
+    let long = memory.read_u8(at(entry, layout.entry_type)).ok()? == LONG;
+    let data = at(entry, memory.read_u32(at(entry, layout.entry_data)).ok()?);
+    (scalar && long && data.is_multiple_of(8)).then_some(PerfCounter(data))
 }
