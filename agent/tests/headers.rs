@@ -85,6 +85,20 @@ fn jep435() {
     check("jep435", &["profile.h"], &assertions);
 }
 
+/// Traces without a kind, as clients of 2022 initialise them.
+#[test]
+fn jep435_of_2022() {
+    let assertions = [
+        "sizeof(ASGST_CallFrame) == 16 && sizeof(ASGST_CallTrace) == 24 && offsetof(ASGST_CallTrace, frames) == 8",
+        "offsetof(ASGST_CallTrace, frame_info) == 16 && ASGST_THREAD_NOT_JAVA == -10",
+    ];
+    check("jep435-2022", &["profile.h"], &assertions);
+    let client = "#include <profile.h>\n#include <stddef.h>\nvoid walk(void *context) {\nASGST_CallFrame frames[8];\n\
+                  ASGST_CallTrace trace = {0, frames, NULL};\nAsyncGetStackTrace(&trace, 8, context, 0);\n}\n";
+    accepts("c++", &["-xc++", "-std=c++11"], "jep435-2022", client).expect("the older trace");
+    assert!(accepts("c++", &["-xc++", "-std=c++11"], "jep435", client).is_err(), "the later one has a kind");
+}
+
 #[test]
 fn callback() {
     let assertions = [

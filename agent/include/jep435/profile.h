@@ -21,8 +21,8 @@ enum ASGST_Options {
 enum ASGST_TRACE_KIND {
   ASGST_JAVA_TRACE = 0,
   ASGST_CPP_TRACE = 1,    /* a thread that runs no Java */
-  ASGST_GC_TRACE = 2,     /* never reported: stacks are walked during collections as at other times */
-  ASGST_DEOPT_TRACE = 3,  /* never reported: the frames of a deoptimisation are walked */
+  ASGST_GC_TRACE = 2,     /* a collector has stopped the program: a thread that runs no Java code at the moment */
+  ASGST_DEOPT_TRACE = 3,  /* the VM is replacing the thread's newest compiled frame by interpreter frames */
   ASGST_UNKNOWN_TRACE = 4 /* no first frame was found */
 };
 
@@ -69,7 +69,9 @@ typedef union {
 
 typedef struct {
   jint num_frames; /* frames, or a code <= 0 */
+#ifndef ASGST_CALL_TRACE_WITHOUT_KIND
   uint8_t kind;    /* ASGST_TRACE_KIND */
+#endif             /* without it, the padding is written */
   ASGST_CallFrame *frames;
   void *frame_info; /* not touched */
 } ASGST_CallTrace;

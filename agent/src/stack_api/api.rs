@@ -30,6 +30,8 @@ pub struct Api {
     pub threads: Threads,
     /// Memory for walks.
     pub memos: Memos,
+    /// Address of a byte that is not 0 while a collector has stopped the program, if the VM has it in its tables.
+    pub stopping_collector: Option<u64>,
     /// The present list of libraries. SeqCst, as the memos: a walk that takes a memo after it was seen free sees the list
     /// that was stored before.
     pub libraries: AtomicPtr<LibraryTables>,

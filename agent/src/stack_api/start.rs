@@ -182,7 +182,9 @@ fn publish(
     let tables = Box::into_raw(Box::new(LibraryTables::read(memory, 1)));
     LOADED.store(symbols::loads().unwrap_or(0), Ordering::Relaxed);
     let libraries = AtomicPtr::new(tables);
-    let api = Api { hotspot, memory, offsets, threads, memos: Memos(memos()), libraries };
+    let stopping_collector = hotspot.stopping_collector(memory);
+    let memos = Memos(memos());
+    let api = Api { hotspot, memory, offsets, threads, memos, stopping_collector, libraries };
     api::publish(Box::leak(Box::new(api)));
     Ok(())
 }

@@ -19,6 +19,7 @@ use super::entry::with_caller;
 use super::errno::KeptErrno;
 use super::subject::{Start, Subject};
 use super::walk::LiveWalk;
+use crate::handler::ucontext::load;
 
 /// Codes in the place of the number of frames, with the numbers of HotSpot's `forte.cpp`.
 mod code {
@@ -178,6 +179,8 @@ const CPP: u8 = 5;
 
 const JAVA_TRACE: u8 = 0;
 const CPP_TRACE: u8 = 1;
+const GC_TRACE: u8 = 2;
+const DEOPT_TRACE: u8 = 3;
 const UNKNOWN_TRACE: u8 = 4;
 
 impl StackFrame {
@@ -251,6 +254,12 @@ unsafe fn kind_and_count(
         }
     }
     let was_in_java = subject.is_in_java(api);
+    // A collector stops no thread while it runs Java code.
+    let kind = match (was_in_java, subject.capture.deoptimized_pc) {
+        (false, _) if is_stopped_by_collector(api) => GC_TRACE,
+        (_, 0) => kind,
+        _ => DEOPT_TRACE,
+    };
     let found = store_frames(api, subject, native, |number, frame, walk| {
         if number >= depth {
             return false;
@@ -262,4 +271,34 @@ unsafe fn kind_and_count(
     });
     let count = outcome(found.as_ref(), was_in_java);
     (if count > 0 { kind } else { UNKNOWN_TRACE }, count)
+}
+
+/// Returns whether a collector has stopped the program.
+fn is_stopped_by_collector(api: &Api) -> bool {
+    // SAFETY: a field of the heap's object, which the VM never frees.
+    api.stopping_collector.is_some_and(|flag| unsafe { load::<u8>(flag, 0) } != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Codes of walks without a frame, by why they ended, in Java code and elsewhere.
+    #[test]
+    fn each_end_without_frames_has_its_code() {
+        let code = |stop, was_in_java| outcome(Some(&Found { frames: 0, stop }), was_in_java);
+        for (stop, in_java, elsewhere) in [
+            (Stop::Deoptimizing, -9, -9),
+            (Stop::NoJavaFrame, 0, 0),
+            (Stop::EndOfStack, 0, 0),
+            (Stop::NativeCode(16), -5, -4),
+            (Stop::UnknownCode(16), -5, -4),
+            (Stop::BadFrame(16), -6, -4),
+            (Stop::ContinuationBarrier, -6, -4),
+        ] {
+            assert_eq!((code(stop, true), code(stop, false)), (in_java, elsewhere), "{stop:?}");
+        }
+        assert_eq!(outcome(None, true), -7, "too many walks");
+        assert_eq!(outcome(Some(&Found { frames: 3, stop: Stop::BadFrame(16) }), true), 3);
+    }
 }

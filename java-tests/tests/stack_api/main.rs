@@ -274,6 +274,23 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
+    /// Codes of walks that find no frame, each forced by a wrong context or by walks inside of walks, and the kind of
+    /// a trace that is taken while a collector stops the program.
+    fn codes_and_kinds(jdk) {
+        let client = api_client("stackcodes", &["jep435", "calltrace"]);
+        let run = Workload::new("StackCodes").argument(client.display()).run_with_agent(jdk, "mode=api,strict");
+        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+        let answers = Answers::parse(&run.stdout);
+        for (way, code) in
+            [("nowhere", "-5"), ("interpreter", "-6"), ("deoptimisation", "-9"), ("too many", "-7")]
+        {
+            assert!(answers.section(way).iter().any(|line| line == code), "{way}: {:?}", answers.section(way));
+        }
+        answers.check("collected", &["true"]);
+    }
+}
+
+on_every_jdk! { concurrent;
     /// Unload handlers: each class once, with its methods, loaded before the registration or after it.
     fn unload_handlers(jdk) {
         let client = api_client("stackunload", &["iterator"]);
