@@ -54,7 +54,8 @@ on_every_jdk! { concurrent;
 }
 
 on_jdks! { concurrent 11, 25;
-    /// The profile of the command line waits for the initialisation: a Java agent can neither start another one nor end it.
+    /// The profile of the command line waits for the initialisation: a Java agent can neither start another one nor
+    /// end it.
     fn beside_a_profile_of_the_command_line(jdk) {
         for (command, answer) in [("start,event=cpu", "is being profiled already"), ("stop", "no profile runs in this JVM")] {
             let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,5 +1,5 @@
-//! A program closes all descriptors and opens its own files under their numbers: nothing of the profiler gets into them, and
-//! they stay open.
+//! A program closes all descriptors and opens its own files under their numbers: nothing of the profiler gets into
+//! them, and they stay open.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -151,8 +151,8 @@ on_every_jdk! {
 }
 
 on_jdks! { concurrent 11, 17;
-    /// A wait for a connection without a time limit goes on after each signal, also where the JDK itself takes the signal for
-    /// the end of a time limit: 11.
+    /// A wait for a connection without a time limit goes on after each signal, also where the JDK itself takes the
+    /// signal for the end of a time limit: 11.
     fn no_wait_for_a_connection_ends_early(jdk) {
         for options in ["mode=wall,interval=1ms", "interval=1ms"] {
             let workload = Workload::new("Accepts").argument(1).jvm_option("-Djdk.net.usePlainSocketImpl=true");

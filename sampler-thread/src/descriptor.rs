@@ -2,8 +2,9 @@
 //!
 //! Problem: a program may close all descriptors from 3 on, as daemons do, and then open its own files. A profiler that
 //! goes on writing to its numbers writes into the files of the program.
-//! Approach: device and inode are kept from the beginning, with a mark where the kernel gives all files of a kind the same
-//! inode. Before each use they are compared with what the number stands for at that moment, which takes some 100 ns.
+//! Approach: device and inode are kept from the beginning, with a mark where the kernel gives all files of a kind
+//! the same inode. Before each use they are compared with what the number stands for at that moment, which takes
+//! some 100 ns.
 //! Invariant: a number that stands for something else is neither used nor closed.
 //! Limit: the program may still reuse the number between the comparison and the use that follows it.
 

@@ -1,21 +1,23 @@
 //! A perf event on one thread's CPU clock.
 //!
-//! Problem: timers expire at the kernel's ticks only. A perf event of the kernel's software clock expires at any time, but it
-//! is bound to a descriptor, sends its signal through the descriptor's owner, and has one period for all expirations.
-//! Approach: `perf_event_open` for the thread (PERF_COUNT_SW_CPU_CLOCK), `F_SETSIG` and `F_SETOWN_EX` for the signal. The
-//! first period differs from the others; the handler of the first expiration sets the usual one
-//! (`crate::clock::descriptors`). Events do not stop themselves (PERF_EVENT_IOC_REFRESH): with this clock that can stop
-//! Linux 6.16 and 6.17 altogether.
+//! Problem: timers expire at the kernel's ticks only. A perf event of the kernel's software clock expires at any
+//! time, but it is bound to a descriptor, sends its signal through the descriptor's owner, and has one period for
+//! all expirations.
+//! Approach: `perf_event_open` for the thread (PERF_COUNT_SW_CPU_CLOCK), `F_SETSIG` and `F_SETOWN_EX` for the
+//! signal. The first period differs from the others; the handler of the first expiration sets the usual one
+//! (`crate::clock::descriptors`). Events do not stop themselves (PERF_EVENT_IOC_REFRESH): with this clock that can
+//! stop Linux 6.16 and 6.17 altogether.
 //! A signal that is pending in execve(2) reaches the new program, which has no handler for it. Its default action is
-//! therefore to be ignored ([`crate::options::SIGNALS_OF_EVENTS`]). Of such a signal one at most is pending: expirations while a
-//! thread is in the kernel for longer than a period are one signal, and the thread's clock makes up for the others
-//! ([`Drift`](crate::clock::drift::Drift)).
-//! Descriptors are placed above those that select(2) can use where there are enough, and the agent takes a quarter of the
-//! limit at most ([`most_descriptors`] is the limit).
-//! The program may close a descriptor and reuse its number: the kernel's id of the event tells whether it did.
-//! Invariant: after [`PerfEvent::silence`] or drop the kernel sends no further signal for it, even if a forked process has a
-//! copy of the descriptor.
-//! Sources: perf_event_open(2), fcntl(2); Linux 6.18 `kernel/events/core.c` (`perf_swevent_hrtimer`, `perf_event_period`).
+//! therefore to be ignored ([`crate::options::SIGNALS_OF_EVENTS`]). Of such a signal one at most is pending:
+//! expirations while a thread is in the kernel for longer than a period are one signal, and the thread's clock makes
+//! up for the others ([`Drift`](crate::clock::drift::Drift)). Descriptors are placed above those that select(2) can
+//! use where there are enough, and the agent takes a quarter of the limit at most ([`most_descriptors`] is the
+//! limit). The program may close a descriptor and reuse its number: the kernel's id of the event tells whether it
+//! did.
+//! Invariant: after [`PerfEvent::silence`] or drop the kernel sends no further signal for it, even if a forked
+//! process has a copy of the descriptor.
+//! Sources: perf_event_open(2), fcntl(2); Linux 6.18 `kernel/events/core.c` (`perf_swevent_hrtimer`,
+//! `perf_event_period`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -197,7 +199,8 @@ impl PerfEvent {
         self.number.wrapping_add(1)
     }
 
-    /// Starts the event: it expires after `first_ns` of the thread's CPU time, and so again until the handler sets its period.
+    /// Starts the event: it expires after `first_ns` of the thread's CPU time, and so again until the handler sets
+    /// its period.
     ///
     /// # Errors
     /// As ioctl(2); [`Lost`] if the program has closed the descriptor.
@@ -214,7 +217,8 @@ impl PerfEvent {
     pub fn silence(&self) {
         // If the program has closed the descriptor, the event has ended.
         let Ok(descriptor) = self.descriptor() else { return };
-        // The first ends signals, at once and for copies of the descriptor as well; the second spares the kernel the work.
+        // The first ends signals, at once and for copies of the descriptor as well; the second spares the kernel the
+        // work.
         // SAFETY: a request without memory; a refusal changes nothing.
         unsafe { libc::fcntl(descriptor, libc::F_SETFL, 0) };
         // SAFETY: as above.

@@ -1,16 +1,16 @@
-//! Handlers that ask the thread which writes stacks for a dump: of SIGABRT, which waits for it, and of a signal that the user
-//! has chosen, which does not.
+//! Handlers that ask the thread which writes stacks for a dump: of SIGABRT, which waits for it, and of a signal that
+//! the user has chosen, which does not.
 //!
-//! Problem: a dying process has locks that nobody releases and memory that nobody can trust, and HotSpot uses SIGSEGV, SIGBUS
-//! and others for itself: implicit null checks, polls of safepoints, stack banging.
-//! Approach: those signals stay the VM's. When it gives up, it writes its error file and then calls abort(3), and so do the C
-//! library and native code; the handler of SIGABRT stores the registers, wakes the thread that writes stacks, which was
-//! made in good times, and waits for it, at most [`LONGEST_WAIT_NS`]. Then it restores the action that SIGABRT had before
-//! and raises it again, so the process ends as it would have ended.
+//! Problem: a dying process has locks that nobody releases and memory that nobody can trust, and HotSpot uses
+//! SIGSEGV, SIGBUS and others for itself: implicit null checks, polls of safepoints, stack banging.
+//! Approach: those signals stay the VM's. When it gives up, it writes its error file and then calls abort(3), and so
+//! do the C library and native code; the handler of SIGABRT stores the registers, wakes the thread that writes
+//! stacks, which was made in good times, and waits for it, at most [`LONGEST_WAIT_NS`]. Then it restores the action
+//! that SIGABRT had before and raises it again, so the process ends as it would have ended.
 //! Invariants: the handlers allocate nothing and take no lock; a forked child dumps nothing.
-//! Sources: HotSpot `os::abort` (`os/linux/os_linux.cpp`, JDK 11; `os/posix/os_posix.cpp`, JDK 17 to 25), which calls abort(3) unless
-//! `-XX:-CreateCoredumpOnCrash`; `VMError::report_and_die` (`utilities/vmError.cpp`), which writes hs_err and runs OnError
-//! before that; abort(3); signal-safety(7).
+//! Sources: HotSpot `os::abort` (`os/linux/os_linux.cpp`, JDK 11; `os/posix/os_posix.cpp`, JDK 17 to 25), which
+//! calls abort(3) unless `-XX:-CreateCoredumpOnCrash`; `VMError::report_and_die` (`utilities/vmError.cpp`), which
+//! writes hs_err and runs OnError before that; abort(3); signal-safety(7).
 
 #![deny(
     clippy::indexing_slicing,
@@ -36,7 +36,8 @@ use crate::handler::ucontext;
 
 /// Longest time that a dying process waits for its stacks.
 ///
-/// 400 threads take less than a second; a thread that does not answer costs a tenth of a second, and the copies end after 5.
+/// 400 threads take less than a second; a thread that does not answer costs a tenth of a second, and the copies end
+/// after 5.
 pub const LONGEST_WAIT_NS: u64 = 10_000_000_000;
 /// Pause between two looks at the state.
 const PAUSE_NS: i64 = 1_000_000;
@@ -61,7 +62,8 @@ pub struct Dying {
 /// Data of the handlers; made once, never freed.
 pub struct Requests {
     pid: c_int,
-    /// Number of requests so far, for which the thread that writes stacks waits. A descriptor could be closed by the program.
+    /// Number of requests so far, for which the thread that writes stacks waits. A descriptor could be closed by the
+    /// program.
     requests: AtomicU32,
     block: Option<BlockOffset>,
     abort_before: libc::sigaction,
@@ -75,7 +77,8 @@ pub struct Requests {
     dying: UnsafeCell<Dying>,
 }
 
-// SAFETY: `dying` is written between STORING and DYING by one handler, and read after DYING; the rest is atomic or constant.
+// SAFETY: `dying` is written between STORING and DYING by one handler, and read after DYING; the rest is atomic or
+// constant.
 unsafe impl Sync for Requests {}
 // SAFETY: as above; nothing belongs to a thread.
 unsafe impl Send for Requests {}
@@ -106,8 +109,8 @@ impl Requests {
         })
     }
 
-    /// Publishes the record, which lives for ever, and installs the handlers: that of SIGABRT if `on_abort`, and that of the
-    /// signal of the user's choice. To be called once a process.
+    /// Publishes the record, which lives for ever, and installs the handlers: that of SIGABRT if `on_abort`, and
+    /// that of the signal of the user's choice. To be called once a process.
     ///
     /// # Errors
     /// [`SignalError::Refused`].
@@ -126,7 +129,8 @@ impl Requests {
         self.writer.store(own_tid(), Ordering::Release);
     }
 
-    /// Waits until a handler has asked for a dump more often than `seen` times, at most for `limit`; returns how often so far.
+    /// Waits until a handler has asked for a dump more often than `seen` times, at most for `limit`; returns how
+    /// often so far.
     pub fn wait(&self, seen: u32, limit: Option<Duration>) -> u32 {
         let limit = limit.and_then(|limit| futex::Timespec::try_from(limit).ok());
         // Returns at once if a handler has asked meanwhile. Any other end of the wait counts as its time being over.
@@ -256,8 +260,8 @@ unsafe extern "C" fn on_abort(signal: c_int, info: *mut siginfo_t, context: *mut
         // SAFETY: the kernel's arguments.
         unsafe { requests.die(info, context) };
     }
-    // The signal is blocked until this handler returns. A refusal leaves the handler, and abort(3) ends the process all the
-    // same.
+    // The signal is blocked until this handler returns. A refusal leaves the handler, and abort(3) ends the process
+    // all the same.
     if set_action(signal, &requests.abort_before).is_ok() {
         // SAFETY: getpid always succeeds.
         let pid = unsafe { libc::getpid() };

@@ -1,11 +1,12 @@
 //! Dumps of all stacks without a command: when the process dies, at a signal, and when it uses much CPU time.
 //!
 //! Problem: the interesting moment is over when somebody comes to look.
-//! Approach: the options `crashstacks=`, `dumpsignal=` and `dumpcpu=` start one thread, once the VM is initialised. It sleeps until
-//! a handler wakes it ([`dump_request`](crate::dumps::request)), or reads the CPU clock of the process a few times in
-//! the time of `dumpcpu=`, and writes the text of `tickwalk dump-stacks`.
-//! Invariants: without these options nothing is made; with them, thread and handlers stay until the process ends, beside any
-//! number of profiles. A dump needs no thread of the VM. After every error the program goes on, and dies as it would.
+//! Approach: the options `crashstacks=`, `dumpsignal=` and `dumpcpu=` start one thread, once the VM is initialised.
+//! It sleeps until a handler wakes it ([`dump_request`](crate::dumps::request)), or reads the CPU clock of the
+//! process a few times in the time of `dumpcpu=`, and writes the text of `tickwalk dump-stacks`.
+//! Invariants: without these options nothing is made; with them, thread and handlers stay until the process ends,
+//! beside any number of profiles. A dump needs no thread of the VM. After every error the program goes on, and dies
+//! as it would.
 //! Decision: `design/control.md`.
 
 use std::collections::VecDeque;
@@ -141,14 +142,15 @@ impl DumpThread {
         }
     }
 
-    /// Sleeps until a handler asks for a dump, or the next look at the CPU clock is due; returns how often one was asked for.
+    /// Sleeps until a handler asks for a dump, or the next look at the CPU clock is due; returns how often one was
+    /// asked for.
     fn wait(&self, seen: u32) -> u32 {
         let pause = self.options.cpu.map(|limit| (limit.time / LOOKS as u32).max(Duration::from_millis(1)));
         self.requests.wait(seen, pause)
     }
 
-    /// Returns the CPU time over the time of the limit in percent of a processor, if it is more than the limit and no dump
-    /// was made for that recently.
+    /// Returns the CPU time over the time of the limit in percent of a processor, if it is more than the limit and
+    /// no dump was made for that recently.
     fn exceeded(&mut self, limit: CpuLimit) -> Option<f64> {
         let now = Instant::now();
         self.readings.push_back((now, process_cpu_nanos()));

@@ -68,7 +68,8 @@ pub fn write_to(path: Option<&Path>) {
 
 /// Writes one line at every log level.
 pub fn print(text: &str) {
-    // One write call, so that lines of several processes do not mix. A closed standard error and a full disk are ignored.
+    // One write call, so that lines of several processes do not mix. A closed standard error and a full disk are
+    // ignored.
     let line = format!("tickwalk: {text}\n");
     let mut file = FILE.lock();
     if file.as_mut().is_some_and(|file| file.keep_open().is_err()) {

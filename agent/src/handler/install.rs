@@ -5,8 +5,8 @@
 //! Approach: choose a free real-time signal; keep the previous action and call it for everything that is not a
 //! timer expiration of ours. After a profile, discard what is queued before the previous action is restored
 //! (`design/signal-safety.md`).
-//! A program that blocks signals before it starts a JVM passes its mask on. At the start of the VM the signal is unblocked
-//! on the thread that makes all others; in a running VM a blocked signal is refused.
+//! A program that blocks signals before it starts a JVM passes its mask on. At the start of the VM the signal is
+//! unblocked on the thread that makes all others; in a running VM a blocked signal is refused.
 //! Sources: sigaction(2), signal(7), Linux `kernel/signal.c` (`do_sigaction`).
 
 use std::io;
@@ -209,8 +209,8 @@ pub fn install(signal: i32) -> Result<(), SignalError> {
     if outcome != 0 { Err(SignalError::Refused(io::Error::last_os_error())) } else { Ok(()) }
 }
 
-/// Restores the action from before the profile of `shared`, whose timers are deleted. Signals that are still queued, for
-/// threads that blocked them, are discarded. A handler that the program has installed since stays.
+/// Restores the action from before the profile of `shared`, whose timers are deleted. Signals that are still queued,
+/// for threads that blocked them, are discarded. A handler that the program has installed since stays.
 ///
 /// # Errors
 /// [`SignalError::Refused`].

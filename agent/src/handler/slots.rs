@@ -57,7 +57,8 @@ pub struct ThreadSlot {
     /// Number of that timer ([`Timer::number`](crate::clock::timer::Timer::number)) or event, 0 before the first. Relaxed: written before
     /// the timer is started by a system call.
     pub timer: AtomicI32,
-    /// Number of an event that has not expired yet, whose period is the time to its first expiration. Relaxed, as above.
+    /// Number of an event that has not expired yet, whose period is the time to its first expiration. Relaxed, as
+    /// above.
     pub begins: AtomicI32,
     /// Id of the virtual thread sampled last; only the thread itself touches it.
     pub virtual_thread: AtomicU64,

@@ -36,8 +36,8 @@ pub mod table;
 pub mod thread_choice;
 mod values;
 
-/// Signals that perf events may use: their default action is to be ignored, so a signal that is pending in execve(2) cannot
-/// end the new program.
+/// Signals that perf events may use: their default action is to be ignored, so a signal that is pending in execve(2)
+/// cannot end the new program.
 pub const SIGNALS_OF_EVENTS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
 
 /// Default of `interval`: 100 samples per second of CPU time.

@@ -112,7 +112,8 @@ pub fn unclaim() {
     *CLAIM.lock() = Claim::Free;
 }
 
-/// Registers the callbacks and keeps `prepared` for a start: by the VM once it is initialised, or by whoever has attached.
+/// Registers the callbacks and keeps `prepared` for a start: by the VM once it is initialised, or by whoever has
+/// attached.
 ///
 /// # Errors
 /// As SetEventCallbacks and SetEventNotificationMode.

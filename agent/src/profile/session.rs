@@ -1,9 +1,11 @@
 //! The order of start and stop.
 //!
-//! Problem: a handler may run on any thread from the moment a timer exists, and one that was preempted may go on after the end.
-//! Approach: [`PreparedSession`] holds what Agent_OnLoad can make (options, VM tables, destinations); [`Session::start`] makes the
-//! rest at VMInit in the order layout, memory, publication, handler, sampler, timers; [`Session::stop`] takes it down in
-//! the opposite order: timers, handlers in flight, sampler. Memory that handlers touch is never freed.
+//! Problem: a handler may run on any thread from the moment a timer exists, and one that was preempted may go on
+//! after the end.
+//! Approach: [`PreparedSession`] holds what Agent_OnLoad can make (options, VM tables, destinations);
+//! [`Session::start`] makes the rest at VMInit in the order layout, memory, publication, handler, sampler, timers;
+//! [`Session::stop`] takes it down in the opposite order: timers, handlers in flight, sampler. Memory that handlers
+//! touch is never freed.
 //! Invariant: after every error the JVM runs on without a profile.
 
 use std::collections::hash_map::RandomState;
@@ -134,7 +136,8 @@ impl PreparedSession {
     }
 }
 
-/// Checks that a profile can begin at once: the functions that it needs work from the initialisation of the VM to its end.
+/// Checks that a profile can begin at once: the functions that it needs work from the initialisation of the VM to
+/// its end.
 fn check_phase(jvmti: &Jvmti) -> Result<(), StartError> {
     match jvmti.phase()? {
         Phase::Live => Ok(()),
@@ -151,8 +154,9 @@ fn check_mode(mode: Mode, hotspot: &HotSpot) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Does for an agent that waits for a start what can only be done now: code that is compiled from now on gets positions,
-/// and at the start of the VM the signal of the timers is unblocked. Makes no timer, no handler and no thread.
+/// Does for an agent that waits for a start what can only be done now: code that is compiled from now on gets
+/// positions, and at the start of the VM the signal of the timers is unblocked. Makes no timer, no handler and no
+/// thread.
 ///
 /// # Errors
 /// [`StartError`].
@@ -183,8 +187,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts profiling in a VM that is initialised; `thread` is the calling Java thread, if it is known. If the sampler
-    /// thread ends by itself, it calls `ended` last.
+    /// Starts profiling in a VM that is initialised; `thread` is the calling Java thread, if it is known. If the
+    /// sampler thread ends by itself, it calls `ended` last.
     ///
     /// # Errors
     /// [`StartError`].
@@ -455,8 +459,8 @@ fn sender(options: &Options) -> Sender {
     }
 }
 
-/// Returns the source of the signals. A period that no tick disturbs is drawn for each profile, so that no program is in
-/// phase with it: within a twentieth of the interval, and evenly.
+/// Returns the source of the signals. A period that no tick disturbs is drawn for each profile, so that no program
+/// is in phase with it: within a twentieth of the interval, and evenly.
 fn clock(options: &Options) -> Clock {
     const LEAST_PPM: u64 = 950_000;
     const MOST_PPM: u64 = 1_050_000;
@@ -479,8 +483,8 @@ fn first_aim(tuning: &Tuning) -> Aim {
     tuning.clock.aim(interval_ns, 0)
 }
 
-/// Returns the offsets for virtual threads' frames in the heap, which live for ever; `None` where these frames cannot be
-/// followed, and stacks end at the return barrier.
+/// Returns the offsets for virtual threads' frames in the heap, which live for ever; `None` where these frames
+/// cannot be followed, and stacks end at the return barrier.
 fn frozen_offsets(jni: Jni, hotspot: &HotSpot, memory: &LiveMemory) -> Option<&'static FrozenOffsets> {
     static OFFSETS: OnceLock<Option<FrozenOffsets>> = OnceLock::new();
     let find = || hotspot.frozen_offsets(memory, jni.chunk_class(hotspot, memory)?);

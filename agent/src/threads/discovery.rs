@@ -2,14 +2,15 @@
 //!
 //! Problem: threads of the VM and of native libraries start without an event, and the kernel's list of them costs a
 //! microsecond a thread: with ten thousand threads a listing every 100 ms would take a tenth of a processor.
-//! Approach: the number of threads is cheap to read, and so is the newest thread id on the system or in the container. While
-//! both stay the same, no thread has started or ended. While only the number stays the same, a listing is due rarely; when it
-//! has changed, as soon as listings take no more than a small share of the time.
-//! Invariant: while threads start anywhere on the system, a listing is due at the latest a second or two hundred times its cost
-//! after the last one, whichever is longer; else ten times as late.
+//! Approach: the number of threads is cheap to read, and so is the newest thread id on the system or in the
+//! container. While both stay the same, no thread has started or ended. While only the number stays the same, a
+//! listing is due rarely; when it has changed, as soon as listings take no more than a small share of the time.
+//! Invariant: while threads start anywhere on the system, a listing is due at the latest a second or two hundred
+//! times its cost after the last one, whichever is longer; else ten times as late.
 //!
-//! Sources: `/proc/self/task` has a link for each thread (Linux `fs/proc/base.c`, `proc_task_getattr`); the last number in
-//! `/proc/loadavg` is the newest id of a thread in the reader's pid namespace (`fs/proc/loadavg.c`, `loadavg_proc_show`).
+//! Sources: `/proc/self/task` has a link for each thread (Linux `fs/proc/base.c`, `proc_task_getattr`); the last
+//! number in `/proc/loadavg` is the newest id of a thread in the reader's pid namespace (`fs/proc/loadavg.c`,
+//! `loadavg_proc_show`).
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};

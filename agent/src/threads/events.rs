@@ -1,13 +1,15 @@
 //! Perf events against the clocks of their threads, and descriptors that can be closed.
 //!
 //! Problem: the time of an event differs from its thread's CPU clock ([`Drift`](crate::clock::drift)), of several
-//! expirations in the kernel one signal is left, and a signal on its way carries nothing but the descriptor of its event.
-//! Approach: in each round, the clocks of threads that were sampled since the last one are compared with the claimed periods.
+//! expirations in the kernel one signal is left, and a signal on its way carries nothing but the descriptor of its
+//! event.
+//! Approach: in each round, the clocks of threads that were sampled since the last one are compared with the claimed
+//! periods.
 //! What the clock is ahead in two rounds in a row is added to the next samples, what it is behind is left out.
-//! A descriptor is closed, and may be used again, only when no signal of its event can come: the kernel delivers the signals
-//! of a thread in order, so none comes after the first claim under the next event, and none once no signal is pending and the
-//! thread has slept or run on since; a thread that has vanished takes none; and one that ends its event itself has taken all
-//! before it closes the descriptor, unless it blocks the signal.
+//! A descriptor is closed, and may be used again, only when no signal of its event can come: the kernel delivers the
+//! signals of a thread in order, so none comes after the first claim under the next event, and none once no signal
+//! is pending and the thread has slept or run on since; a thread that has vanished takes none; and one that ends its
+//! event itself has taken all before it closes the descriptor, unless it blocks the signal.
 //! Invariant: clock since the event was armed + carried = claimed + without event + unfinished, as with timers.
 //! Sources: Linux 6.18 `kernel/signal.c` (`collect_signal`), `fs/fcntl.c` (`fasync_remove_entry`).
 

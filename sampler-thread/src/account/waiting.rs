@@ -1,11 +1,13 @@
 //! Time in which threads were ready to run and had no processor.
 //!
 //! Problem: a program that waits for processors is slow, and a profile of CPU time does not show why.
-//! Approach: the kernel counts the run-queue delay of each thread, and the time in which the bandwidth limit of the cgroup
-//! stopped all of them. Both are read beside the CPU clocks, once a second; a thread's only if its clock has moved.
+//! Approach: the kernel counts the run-queue delay of each thread, and the time in which the bandwidth limit of the
+//! cgroup stopped all of them. Both are read beside the CPU clocks, once a second; a thread's only if its clock has
+//! moved.
 //! Invariant: this time is never part of an account of CPU time. What the kernel does not report is absent, not 0.
-//! A thread that lives for less than a second is read at most once; its delay since then is missing. In a program that ran
-//! before with more than [`READ_AT_START`] threads, the delay of each further thread until its first reading is missing.
+//! A thread that lives for less than a second is read at most once; its delay since then is missing. In a program
+//! that ran before with more than [`READ_AT_START`] threads, the delay of each further thread until its first
+//! reading is missing.
 //!
 //! Sources: Linux `Documentation/scheduler/sched-stats.rst` (schedstat: time on the processor, time of waiting for one,
 //! slices), `Documentation/admin-guide/cgroup-v2.rst` (cpu.stat, cpu.max), `Documentation/scheduler/sched-bwc.rst` (of
@@ -23,13 +25,14 @@ use rustix::io;
 use crate::clock;
 use crate::descriptor::OwnedDescriptor;
 
-/// Most steps of the course of time; beyond, steps become twice as long. Each takes some three bytes of whole statistics.
+/// Most steps of the course of time; beyond, steps become twice as long. Each takes some three bytes of whole
+/// statistics.
 const MAX_STEPS: usize = 128;
 /// Length of the first steps: the time between two readings.
 const FIRST_STEP_NS: u64 = 1_000_000_000;
 
-/// Threads whose delay from before the profile is read when it begins. One reading takes some 10 us, so those of ten thousand
-/// threads would keep a processor from the program for a tenth of a second.
+/// Threads whose delay from before the profile is read when it begins. One reading takes some 10 us, so those of ten
+/// thousand threads would keep a processor from the program for a tenth of a second.
 const READ_AT_START: usize = 256;
 
 /// Longest text of a schedstat: three numbers of 64 bits.
@@ -41,8 +44,8 @@ const TASKS: &str = "/proc/self/task";
 /// Most files of threads that are kept open.
 const MAX_OPEN: usize = 32;
 
-/// The files in which the kernel reports the delays of this process's threads. Opening one is most of the work of a reading,
-/// also by its name in the folder, so those of threads that run in each round are kept.
+/// The files in which the kernel reports the delays of this process's threads. Opening one is most of the work of a
+/// reading, also by its name in the folder, so those of threads that run in each round are kept.
 #[derive(Debug)]
 struct Tasks {
     folder: Option<OwnedDescriptor<File>>,
@@ -61,8 +64,8 @@ impl Tasks {
         Self { folder: OwnedDescriptor::open(TASKS).ok(), open: FxHashMap::default() }
     }
 
-    /// Returns the run-queue delay of a thread since it began, in nanoseconds; `None` if it is not reported or the thread
-    /// has ended.
+    /// Returns the run-queue delay of a thread since it began, in nanoseconds; `None` if it is not reported or the
+    /// thread has ended.
     fn run_delay_ns(&mut self, tid: i32) -> Option<u64> {
         if let Some(known) = self.open.get_mut(&tid) {
             known.is_used = true;
@@ -175,7 +178,8 @@ fn stat_file(own: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) ->
     upward.find(has_limit).and_then(stat_of).or_else(|| stat_of(&folder))
 }
 
-/// Returns the folder of the process's cgroup for processors, the mount that it lies in, and whether it is of version 2.
+/// Returns the folder of the process's cgroup for processors, the mount that it lies in, and whether it is of
+/// version 2.
 fn cpu_cgroup(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf, bool)> {
     // NUMBER:CONTROLLERS:PATH; version 2 has no controllers. A controller of version 1 is not available in version 2.
     let path_of = |is_wanted: fn(&str) -> bool| {
@@ -251,8 +255,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Begins on a thread of the process; in a program that `ran_before`, what its threads have waited until now is left
-    /// out.
+    /// Begins on a thread of the process; in a program that `ran_before`, what its threads have waited until now is
+    /// left out.
     pub(crate) fn start(ran_before: bool) -> Self {
         let (mut tasks, cgroup) = (Tasks::open(), Cgroup::of_this_process());
         let threads = std::fs::read_dir("/proc/self/task").ok().filter(|_| ran_before);

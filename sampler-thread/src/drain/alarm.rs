@@ -3,8 +3,8 @@
 //! Problem: a thread that looks every 30 ms whether another one is late costs as much as the other one's drains.
 //! Approach: the second thread reads a timer descriptor, which blocks until the timer expires. Every drain sets the timer
 //! again, which costs one system call and does not wake the reader.
-//! Invariants: the reader wakes only if the timer was not set again in time. A number that the program uses for something
-//! else is neither set nor read.
+//! Invariants: the reader wakes only if the timer was not set again in time. A number that the program uses for
+//! something else is neither set nor read.
 //!
 //! Sources: timerfd_create(2); Linux 6.18 `fs/timerfd.c` (`timerfd_setup` keeps the period of a timer that is not set).
 

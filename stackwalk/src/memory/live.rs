@@ -95,8 +95,8 @@ impl LiveMemory {
         self.checked.load(Ordering::Relaxed)
     }
 
-    /// Returns whether memory is still read: the program may have closed the descriptor of `/proc/self/mem`, and use its
-    /// number for another file.
+    /// Returns whether memory is still read: the program may have closed the descriptor of `/proc/self/mem`, and use
+    /// its number for another file.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         self.access != Access::ProcSelfMem || self.probe()

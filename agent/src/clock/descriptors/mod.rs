@@ -1,11 +1,12 @@
 //! The threads of perf events, by descriptor.
 //!
 //! Problem: the signal of a perf event carries its descriptor and no pointer.
-//! Approach: a table with a word for each descriptor that the process may have: slot and key. The control side writes it
-//! before the event is started, and opens no other event under a descriptor while a signal of the former one may come
-//! (`crate::threads::events`).
+//! Approach: a table with a word for each descriptor that the process may have: slot and key. The control side
+//! writes it before the event is started, and opens no other event under a descriptor while a signal of the former
+//! one may come (`crate::threads::events`).
 //! Invariant: a descriptor outside of the table has no event.
-//! Sources: fcntl(2) (F_SETSIG), perf_event_open(2) (PERF_EVENT_IOC_PERIOD), Linux 6.18 `fs/fcntl.c`, `send_sigio_to_task`.
+//! Sources: fcntl(2) (F_SETSIG), perf_event_open(2) (PERF_EVENT_IOC_PERIOD), Linux 6.18 `fs/fcntl.c`,
+//! `send_sigio_to_task`.
 
 #![deny(
     clippy::indexing_slicing,
@@ -59,8 +60,8 @@ impl Descriptors {
         self.0.len()
     }
 
-    /// Makes a descriptor that of an event of this slot and key; returns false if it is beyond the table. For the control
-    /// side, before the event is started.
+    /// Makes a descriptor that of an event of this slot and key; returns false if it is beyond the table. For the
+    /// control side, before the event is started.
     pub fn set(&self, descriptor: c_int, slot: u32, key: Key) -> bool {
         let Some(word) = self.word(descriptor) else { return false };
         let value = slot.wrapping_add(1).wrapping_shl(KEY_BITS) | u32::from(key.bits());
@@ -91,8 +92,8 @@ pub fn descriptor_of(info: &siginfo_t) -> c_int {
     unsafe { (*info).descriptor }
 }
 
-/// Lets an event expire every `period_ns` from now on; a refusal, for a descriptor that was closed, changes nothing. Signal
-/// safe: a plain system call, once for each event (`design/signal-safety.md`).
+/// Lets an event expire every `period_ns` from now on; a refusal, for a descriptor that was closed, changes nothing.
+/// Signal safe: a plain system call, once for each event (`design/signal-safety.md`).
 #[cold]
 pub fn set_period(descriptor: c_int, period_ns: u64) {
     // SAFETY: the period is valid for the kernel to read; the request changes no memory of ours.

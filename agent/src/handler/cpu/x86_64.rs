@@ -52,10 +52,11 @@ const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 /// Bytes above the stack pointer in which the function that waits has its `pollfd`.
 const NEAR: u64 = 512;
 
-/// Lets the interrupted code wait again if the signal has interrupted poll(2) for one descriptor and without a time limit,
-/// as `NET_Timeout` of the JDK's network library calls it for `accept`. Without the correction of JDK-8237858, which came
-/// with JDK 15 and later updates of 11, that function takes the interruption for the end of a time limit.
-/// Such a call can be made again without a difference, and the kernel does not do it itself (signal(7)).
+/// Lets the interrupted code wait again if the signal has interrupted poll(2) for one descriptor and without a time
+/// limit, as `NET_Timeout` of the JDK's network library calls it for `accept`. Without the correction of
+/// JDK-8237858, which came with JDK 15 and later updates of 11, that function takes the interruption for the end of
+/// a time limit. Such a call can be made again without a difference, and the kernel does not do it itself
+/// (signal(7)).
 ///
 /// # Safety
 /// `context` is the third argument of a handler installed with SA_SIGINFO, on the stack of the interrupted thread.
@@ -74,9 +75,11 @@ pub unsafe fn repeat_wait(context: *mut libc::c_void) {
     if count != 1 || limit_ms >= 0 || !is_near {
         return;
     }
-    // SAFETY: the thread has just executed an instruction that ends at its pc, and the shortest system call has two bytes.
+    // SAFETY: the thread has just executed an instruction that ends at its pc, and the shortest system call has two
+    // bytes.
     let instruction = unsafe { (pc.wrapping_sub(2) as *const [u8; 2]).read_volatile() };
-    // SAFETY: the program passed the address to the kernel, and it lies in the frame of a function that has not returned.
+    // SAFETY: the program passed the address to the kernel, and it lies in the frame of a function that has not
+    // returned.
     let wanted = unsafe { (place as *const libc::pollfd).read_volatile() };
     if instruction != SYSTEM_CALL || wanted.events != libc::POLLIN | libc::POLLERR {
         return;

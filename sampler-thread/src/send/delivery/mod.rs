@@ -2,11 +2,11 @@
 //!
 //! Problem: because of its collector a profile must not lose CPU time, must not use unbounded memory, and must not make
 //! the sampler wait.
-//! Approach: messages stay in a bounded window ([`window`]) until they are acknowledged; a dedicated thread ([`sender`])
-//! sends them, over as many connections as necessary. While the window is full, samples are merged ([`merge`]) and
-//! dictionary entries are kept in a backlog ([`backlog`]).
-//! Invariant: a sent message refers only to dictionary entries that precede it, and the CPU time of all sent samples adds
-//! up to that of all samples.
+//! Approach: messages stay in a bounded window ([`window`]) until they are acknowledged; a dedicated thread
+//! ([`sender`]) sends them, over as many connections as necessary. While the window is full, samples are merged
+//! ([`merge`]) and dictionary entries are kept in a backlog ([`backlog`]).
+//! Invariant: a sent message refers only to dictionary entries that precede it, and the CPU time of all sent samples
+//! adds up to that of all samples.
 //! Bounds: the backlog takes at most about 40 MB, and some 300 bytes for each live thread ([`threads`], [`entries`],
 //! [`merge`]). Beyond, it gives up resolution: of time first, then stacks, then ended threads.
 //! Exception: messages that are in the window when the collector loses its memory are sent unchanged, and may refer to
@@ -46,8 +46,8 @@ pub const DEFAULT_WINDOW: u64 = 4 << 20;
 /// Length of the secret that proves to a collector that a connection belongs to the session.
 const SECRET_BYTES: usize = 16;
 
-/// Longest silence of a collector while the JVM ends: most acknowledgements cross a network within it, and nobody notices
-/// that a program ends so much later.
+/// Longest silence of a collector while the JVM ends: most acknowledgements cross a network within it, and nobody
+/// notices that a program ends so much later.
 pub const DEFAULT_END_SILENCE: Duration = Duration::from_millis(80);
 
 /// Called first on the sending thread, with its kernel thread id.
@@ -73,8 +73,8 @@ pub struct Delivery {
 impl Delivery {
     /// A destination that connects when the session begins; `on_thread` runs on the sending thread.
     ///
-    /// From `window` unacknowledged bytes on samples are merged. At the end of the session a collector that acknowledges
-    /// nothing for `end_silence` is given up.
+    /// From `window` unacknowledged bytes on samples are merged. At the end of the session a collector that
+    /// acknowledges nothing for `end_silence` is given up.
     ///
     /// # Errors
     /// If the process has no descriptor left.

@@ -1,8 +1,8 @@
 //! The thread that sends to the collector.
 //!
 //! Problem: collectors are restarted and networks fail; neither may affect the profiled program.
-//! Approach: connect, send the first message, send the window, receive acknowledgements. After an error start over after
-//! a pause that doubles up to ten seconds, until a collector acknowledges something.
+//! Approach: connect, send the first message, send the window, receive acknowledgements. After an error start over
+//! after a pause that doubles up to ten seconds, until a collector acknowledges something.
 //! Invariant: the thread ends after the session, when everything is acknowledged or the collector does not answer, and
 //! during the session only if the collector is given up.
 

@@ -1,7 +1,7 @@
 //! A socket pair that wakes the sending thread while it waits for its connection.
 //!
-//! Approach: the sending thread holds the pair's reading end, the window the writing end. If the program has closed either,
-//! the sending thread makes a new pair.
+//! Approach: the sending thread holds the pair's reading end, the window the writing end. If the program has closed
+//! either, the sending thread makes a new pair.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,8 +31,8 @@ pub(super) fn pair() -> io::Result<(Waker, WakeUps)> {
 impl Waker {
     /// Wakes the sending thread.
     pub(super) fn wake(&self) {
-        // An error of the write means that earlier bytes are unread, or that the sending thread has ended. If the pair is
-        // lost, the sending thread finds that out itself.
+        // An error of the write means that earlier bytes are unread, or that the sending thread has ended. If the
+        // pair is lost, the sending thread finds that out itself.
         let _ = self.0.get().map(|mut socket| socket.write(&[0]));
     }
 

@@ -1,6 +1,7 @@
 //! Messages until the collector has acknowledged them.
 //!
-//! Problem: the sampler must never wait for the network; when a connection breaks, no message may be lost or counted twice.
+//! Problem: the sampler must never wait for the network; when a connection breaks, no message may be lost or counted
+//! twice.
 //! Approach: one queue of framed messages. The sampler appends; the sending thread sends, repeats after a reconnection,
 //! and removes acknowledged messages.
 //! Invariant: a message is removed only after an acknowledgement of its sequence number.
@@ -95,8 +96,8 @@ impl Window {
         self.wake_sender();
     }
 
-    /// Returns the connection, counted from 1, on which the collector was found to have lost acknowledged messages; once
-    /// for each loss.
+    /// Returns the connection, counted from 1, on which the collector was found to have lost acknowledged messages;
+    /// once for each loss.
     pub fn take_memory_loss(&self) -> Option<u64> {
         self.state.lock().memory_lost_on.take()
     }
@@ -126,8 +127,8 @@ impl Window {
 
     /// Waits until everything is acknowledged, the sending thread ends, or the collector has been silent for `limit`.
     ///
-    /// A connection and an acknowledgement of further messages end a silence, so the messages bound the wait. Returns the
-    /// messages left.
+    /// A connection and an acknowledgement of further messages end a silence, so the messages bound the wait.
+    /// Returns the messages left.
     pub fn close(&self, limit: Duration) -> usize {
         let mut state = self.state.lock();
         state.closing = true;
