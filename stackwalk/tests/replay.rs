@@ -53,26 +53,6 @@ fn walks_equal_the_recorded_ones() {
     files.iter().for_each(|file| drop(checked(file)));
 }
 
-/// The program `Values`: extended frames, adapters that allocate, and objects that are returned as fields. Each stack reaches its
-/// root.
-#[cfg(all(target_arch = "x86_64", not(stackwalk_aarch64)))]
-#[test]
-fn stacks_with_value_objects_are_whole() {
-    let files = fixture::named("values.bin");
-    assert_eq!(files.len(), 1, "JDK 28");
-    let mut lines: Vec<String> = Vec::new();
-    for file in files {
-        for thread in &checked(&file).threads {
-            assert!(thread.expected.ends_with("end_of_stack\n"), "{}: {}", thread.name, thread.expected);
-            lines.extend(thread.expected.lines().map(str::to_owned));
-        }
-    }
-    for name in ["interpretedEnters", "taken", "deeper", "interpretedTakes", "passes", "interpretedReceives"]
-    {
-        assert!(lines.iter().any(|line| line.contains(&format!(" Values.{name}:"))), "no frame {name}");
-    }
-}
-
 /// Recordings of a JDK together have frames of every kind.
 #[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
 #[test]
