@@ -75,6 +75,8 @@ fn wrong_usage_is_exit_code_2() {
     check_error(&["export", "--unit", "hours", "x"], 2, "samples");
     check_error(&["collect", "--listen", "localhost"], 2, "port");
     check_error(&["experiment", "waste", "--milliseconds", "1"], 2, "10");
+    check_error(&["gate"], 2, "BASE... --- HEAD");
+    check_error(&["gate", "--confidence", "50%", "--", "a", "---", "b"], 2, "between 80% and 99.9%");
 }
 
 #[test]
@@ -115,11 +117,32 @@ fn errors_at_run_time_are_exit_code_1_and_one_line() {
     check_error(&[&agent[..], &command[..]].concat(), 1, "x.jfr is named for two files");
     check_error(&["flamegraph", "-o", "x.jfr", "/etc/hostname"], 1, "the name of another format (jfr)");
     check_error(&["diff", "a", "b", "--format", "markdown"], 1, "add --fail-above");
+    check_error(
+        &["diff", "a", "b", "--fail-above", "5%"],
+        1,
+        "1 and 1 runs are too few for a verdict by method at 99.0 % confidence",
+    );
+    check_error(
+        &["diff", "a", "b", "--fail-above", "5%", "--also-before", "c"],
+        1,
+        "it needs 5 runs a side: name them with --also-before and --also-after, or use 'tickwalk gate'",
+    );
+    let command = ["diff", "/etc/hostname", "b", "--fail-above", "5%", "--also-before=/etc/../etc/hostname"];
+    let before = ["--also-before=c", "--also-before=d", "--also-before=e"];
+    let after = ["--also-after=f", "--also-after=g", "--also-after=h", "--also-after=i"];
+    check_error(
+        &[&command[..], &before[..], &after[..]].concat(),
+        1,
+        "tickwalk: /etc/../etc/hostname is named twice",
+    );
+    check_error(&["gate", "--", "java", "-version"], 1, "write two commands with --- between them");
+    check_error(&["gate", "--", "a", "---", "b", "---", "c"], 1, "write two commands with --- between them");
+    check_error(&["gate", "--runs", "3", "--", "a", "---", "b"], 1, "it needs 5 runs a side");
 }
 
 #[test]
 fn every_verb_has_examples() {
-    for verb in ["record", "collect", "top", "flamegraph", "export", "diff", "doctor", "experiment"] {
+    for verb in ["record", "collect", "top", "flamegraph", "export", "diff", "gate", "doctor", "experiment"] {
         let help = stdout(&tickwalk([verb, "--help"]));
         assert!(help.contains("Examples:"), "{verb}: {help}");
     }
@@ -331,6 +354,25 @@ fn a_jvm_that_never_connects_is_explained_and_its_exit_code_kept() {
     assert!(shown.contains("=mode=cputime,exitwait=10s,abandon=10s,collector=unix:/"), "{shown}");
     assert!(explained.contains("never connected") && explained.lines().count() == 1, "{explained}");
     assert!(!directory.path().join("recording.tickwalk").exists());
+}
+
+#[test]
+fn a_gate_without_profiles_has_no_verdict() {
+    for (body, code, explained) in [
+        ("exit 7", 1, "run 1 of the base program ended with exit code 7, so nothing is judged"),
+        ("kill -9 $$", 1, "run 1 of the base program ended with exit code 137, so nothing is judged"),
+        ("echo shown", 1, "no JVM of the base program connected to the profiler"),
+    ] {
+        let directory = script("java", body);
+        let program = directory.path().join("java");
+        let mut command = command();
+        command.args(["gate", "--agent", env!("CARGO_BIN_EXE_tickwalk"), "--"]);
+        let output = command.arg(&program).arg("---").arg(&program).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        let last = stderr(&output).lines().last().map(str::to_owned).unwrap_or_default();
+        assert!(last.starts_with("tickwalk: ") && last.contains(explained), "{}", stderr(&output));
+        assert!(output.stdout.is_empty(), "the program's output is discarded");
+    }
 }
 
 /// The exit code is that of the program, also if nobody reads what is said about it (`2>&1 | head`).

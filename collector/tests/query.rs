@@ -113,6 +113,7 @@ fn methods(profile: &ProcessProfile, order: Order) -> Vec<MethodCost> {
     let mut costs: Vec<(MethodCost, usize)> = costs.into_values().collect();
     costs.sort_by_key(|(cost, least_depth)| match order {
         Order::SelfTime => (Reverse((cost.self_ns, cost.total_ns)), *least_depth),
+        Order::Samples => (Reverse((cost.self_samples, cost.self_ns)), *least_depth),
         Order::TotalTime => (Reverse((cost.total_ns, 0)), *least_depth),
     });
     costs.into_iter().map(|(cost, _)| cost).collect()
@@ -125,7 +126,9 @@ fn methods_are_those_of_the_whole_session() {
         if folded {
             both.stored.flush().expect("fold");
         }
-        for (order, name) in [(Order::SelfTime, "self"), (Order::TotalTime, "total")] {
+        for (order, name) in
+            [(Order::SelfTime, "self"), (Order::Samples, "samples"), (Order::TotalTime, "total")]
+        {
             let expected = methods(&both.profile, order);
             let answer = both.ask("methods", &[("order", name), ("limit", "10000")]);
             assert_eq!(answer["methods"], serde_json::to_value(&expected).expect("JSON"), "folded: {folded}");
@@ -308,6 +311,60 @@ fn roots_of_threads_are_no_hot_methods() {
     let text = profile::export::table::report(&recording, &all, shown, 0).expect("a report");
     let names: Vec<&str> = text.lines().filter_map(|line| line.split("2.00 s  ").nth(1)).collect();
     assert_eq!(names, ["c.Main.main", "a.Middle.run", "b.Leaf.run"], "callers first: {text}");
+}
+
+/// A generator hashes its class differently in each run.
+#[test]
+fn methods_of_generated_classes_are_one_row_of_a_difference() {
+    let mut stream = Stream::new();
+    let mut run = |tid, thread, class: &str| {
+        stream.thread(tid, thread, ThreadKind::Java);
+        let outer = stream.frame(FrameKind::C2, &format!("shop/Cart$$EnhancerBySpringCGLIB$${class}.sum"));
+        let inner = stream.frame(FrameKind::C2, "shop/Cart.sum");
+        let stack = stream.stack(&[inner, outer, outer], "end_of_stack");
+        stream.sample(tid, stack, support::INTERVAL_NS);
+    };
+    run(1, "first", "1b2c3d4e");
+    run(2, "second", "9f8e7d6c");
+    stream.goodbye();
+    let both = Both::of(stream);
+    let sides = [("before.thread", "first"), ("after.thread", "second")];
+    let rows = both.ask("diff/methods", &sides)["methods"].clone();
+    let names: Vec<&Value> = rows.as_array().expect("rows").iter().map(|row| &row["name"]).collect();
+    assert_eq!(names, ["shop.Cart$$EnhancerBySpringCGLIB$$*.sum", "shop.Cart.sum"]);
+    assert!(rows.as_array().expect("rows").iter().all(|row| row["change"] == 0.0), "{rows}");
+    let folded = both.ask("methods", &[("rows", "folded"), ("order", "total")]);
+    let totals: Vec<&Value> =
+        folded["methods"].as_array().expect("rows").iter().map(|row| &row["total_ns"]).collect();
+    assert_eq!(totals, [2 * support::INTERVAL_NS; 2], "recursion counts once: {folded}");
+}
+
+/// The view of that name in `jfr` counts samples by their newest frame.
+#[test]
+fn hot_methods_are_in_the_order_of_their_samples() {
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let [outer, often, long] =
+        ["a/Main.main", "a/Work.often", "a/Work.long"].map(|name| stream.frame(FrameKind::C2, name));
+    for (frame, samples, weight) in [(often, 3, 1), (long, 2, 4)] {
+        let stack = stream.stack(&[frame, outer], "end_of_stack");
+        (0..samples).for_each(|_| stream.sample(1, stack, weight * support::INTERVAL_NS));
+    }
+    stream.goodbye();
+    let recording = stream.recording();
+    let all = Selection::default();
+    for (view, expected) in [
+        ("hot-methods", ["a.Work.often", "a.Work.long", "a.Main.main"]),
+        ("cpu-time-hot-methods", ["a.Work.long", "a.Work.often", "a.Main.main"]),
+    ] {
+        let text = profile::query::view::view(view, &recording, &all, 10, 0).expect("a view");
+        let names: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.rsplit(' ').next())
+            .filter(|name| name.starts_with("a."))
+            .collect();
+        assert_eq!(names, expected, "{view}: {text}");
+    }
 }
 
 /// Rows of two classes and a library; one method has two lines.

@@ -1,5 +1,6 @@
 //! The JDK's `jfr` tool reads what `tickwalk export` writes, with every sample and all CPU time.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -19,6 +20,19 @@ fn number_after(text: &str, label: &str) -> u64 {
     let (_, rest) = text.split_once(label).unwrap_or_else(|| panic!("no {label} in {text}"));
     let digits: String = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
     digits.replace(',', "").parse().unwrap_or_else(|error| panic!("{label}{rest}: {error}"))
+}
+
+/// Returns the samples of each method in the table of a view: `Lambdas.burn(long)   123   45.60%`.
+fn samples_by_method(view: &str) -> HashMap<String, u64> {
+    let mut samples = HashMap::new();
+    for line in view.lines() {
+        let Some((name, rest)) = line.split_once('(') else { continue };
+        let Some((_, numbers)) = rest.split_once(')') else { continue };
+        let number =
+            numbers.split_whitespace().next().and_then(|number| number.replace(',', "").parse::<u64>().ok());
+        *samples.entry(name.trim().to_owned()).or_default() += number.unwrap_or_default();
+    }
+    samples
 }
 
 /// Parses a duration such as `PT0.012S` to nanoseconds; sampling periods are below a minute.
@@ -102,5 +116,11 @@ on_jdks! {
         assert!(hot.contains("Lambdas."), "{hot}");
         let hot = jfr(jdk, &["view", "--width", "200", "hot-methods"], &file);
         assert!(hot.contains("Lambdas."), "{hot}");
+        let samples = samples_by_method(&hot);
+        let ours = run.tickwalk(&["view", "hot-methods", "--limit", "10"]);
+        // The first row is the hottest method, which has most samples in the view of jfr as well.
+        let first = ours.lines().find(|line| line.contains(" % "));
+        let hottest = first.and_then(|row| samples.get(row.split_whitespace().last()?));
+        assert!(hottest.is_some() && hottest == samples.values().max(), "{ours}\n{hot}");
     }
 }

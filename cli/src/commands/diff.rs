@@ -1,38 +1,30 @@
 //! `tickwalk diff`: the methods that changed between two sources, or between two selections of one source.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 
-use anyhow::bail;
-use clap::{Args, ValueEnum};
+use anyhow::{anyhow, bail};
+use clap::Args;
 use profile::query::difference::{Methods, method_differences};
-use profile::query::regression::Verdict;
+use profile::query::regression::{CONFIDENCE, Rules, Verdict, check_runs};
 use profile::query::view::differences;
 
+use super::verdict::{self, Format, Percent, confidence};
 use crate::options::values::rows;
 use crate::output;
 use crate::source::{Pairs, SelectionArguments, Source, pair};
-
-/// Methods requested from each side: the collector's limit.
-const METHOD_LIMIT: &str = "10000";
-
-/// Exit code if a method has grown beyond the limit.
-const GROWN: u8 = 3;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Shares are relative to the CPU time of each side, so runs of different length can be compared.
 
-With --fail-above, methods with at least 1 % of the CPU time are judged. One has grown if its share exceeds the one before
-by more than the limit and by more than chance explains (4 standard errors; equal runs fail in less than 1 of 100
-comparisons). To see a tenth more of a method that takes 20 %, each side needs some 50,000 samples. Several runs a side make
-the spread between runs part of the error: name them with --also-before and --also-after.
+With --fail-above, both sides are judged as by 'tickwalk gate': methods by their total time, as shares of all. Equal runs differ
+by more than sampling explains, because the JIT inlines and compiles differently each time, so each side needs 5 runs: name the
+others with --also-before and --also-after.
 
 Examples:
   tickwalk diff before.tickwalk after.tickwalk
-  tickwalk diff --fail-above 5% main.tickwalk branch.tickwalk
-  tickwalk diff --fail-above 5% a1.tickwalk b1.tickwalk --also-before a2.tickwalk --also-after b2.tickwalk
+  tickwalk diff --fail-above 5% a1.tickwalk b1.tickwalk --also-before=a{2..5}.tickwalk --also-after=b{2..5}.tickwalk
   tickwalk diff release.tickwalk http://127.0.0.1:4172 --after from=-1h
   tickwalk diff http://127.0.0.1:4172 --before from=-2h --before to=-1h --after from=-1h")]
 pub struct Arguments {
@@ -49,6 +41,12 @@ pub struct Arguments {
     /// End with exit code 3 if a method takes more than this much more of the CPU time than before, such as 5%
     #[arg(long, value_name = "PERCENT")]
     fail_above: Option<Percent>,
+    /// Share of comparisons of equal programs that have to pass, 80% to 99.9%; more needs more runs
+    #[arg(long, value_name = "PERCENT", default_value_t = Percent(CONFIDENCE), value_parser = confidence, requires = "fail_above")]
+    confidence: Percent,
+    /// All runs did the same work: judge the CPU time of the program as well
+    #[arg(long, requires = "fail_above")]
+    same_work: bool,
     /// Another run of the first side, for --fail-above; can be repeated
     #[arg(long, value_name = "SOURCE", requires = "fail_above")]
     also_before: Vec<Source>,
@@ -59,8 +57,8 @@ pub struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Format of the answer; Markdown needs --fail-above
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DiffFormat::Text)]
-    format: DiffFormat,
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
+    format: Format,
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
@@ -74,33 +72,13 @@ pub struct Arguments {
     selection: SelectionArguments,
 }
 
-/// Format of the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum DiffFormat {
-    /// Columns for readers
-    #[default]
-    Text,
-    /// JSON for programs
-    Json,
-    /// A Markdown table for reports
-    Markdown,
-}
-
 impl Arguments {
-    fn chosen_format(&self) -> DiffFormat {
+    fn chosen_format(&self) -> Format {
         match (self.json, self.markdown) {
-            (true, _) => DiffFormat::Json,
-            (_, true) => DiffFormat::Markdown,
+            (true, _) => Format::Json,
+            (_, true) => Format::Markdown,
             _ => self.format,
         }
-    }
-}
-
-/// Writes the answer to a file, or to standard output.
-fn write(path: Option<&Path>, answer: &[u8]) -> anyhow::Result<()> {
-    match path {
-        Some(path) => output::write_file(path, |out| out.write_all(answer)),
-        None => output::print(|out| out.write_all(answer)),
     }
 }
 
@@ -109,7 +87,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let path = arguments.output.clone();
     let path = output::named_file(path.as_deref());
     path.map_or(Ok(()), output::check_writable)?;
-    if format == DiffFormat::Markdown && arguments.fail_above.is_none() {
+    if format == Format::Markdown && arguments.fail_above.is_none() {
         bail!("--format markdown is a report of --fail-above; add --fail-above PERCENT, or use text or json");
     }
     let both = arguments.selection.pairs();
@@ -121,18 +99,26 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         bail!("both sides are the same; name two sources, or restrict one side with --before or --after");
     }
     if let Some(limit) = arguments.fail_above {
+        let rules =
+            Rules { limit: limit.0, confidence: arguments.confidence.0, same_work: arguments.same_work };
+        check_runs(1 + arguments.also_before.len(), 1 + arguments.also_after.len(), rules.confidence)
+            .map_err(|few| {
+                anyhow!("{few}: name them with --also-before and --also-after, or use 'tickwalk gate'")
+            })?;
         let side = |source: &Source, also: Vec<Source>, own: &Pairs| -> anyhow::Result<Vec<Methods>> {
             let pairs = [&both[..], own].concat();
             let also = also.into_iter().map(|source| arguments.selection.with_headers(source));
-            std::iter::once(source.clone())
-                .chain(also)
-                .map(|source| methods(&source, pairs.clone()))
-                .collect()
+            let runs: Vec<Source> = std::iter::once(source.clone()).chain(also).collect();
+            let is_repeated = |place: usize| runs[..place].iter().any(|run| run.is_same(&runs[place]));
+            if let Some(place) = (0..runs.len()).find(|&place| is_repeated(place)) {
+                bail!("{} is named twice; each run counts once, so name another one", runs[place]);
+            }
+            runs.iter().map(|source| verdict::methods(source, pairs.clone())).collect()
         };
         let before = side(&first, arguments.also_before, &of_before)?;
         let after = side(second.as_ref().unwrap_or(&first), arguments.also_after, &of_after)?;
-        let verdict = Verdict::of(&before, &after, limit.0);
-        return judge(&verdict, arguments.limit, format, path);
+        let verdict = Verdict::of(&before, &after, rules)?;
+        return verdict::write(&verdict, arguments.limit, format, path);
     }
     let text = match &second {
         None => {
@@ -142,60 +128,23 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             };
             let mut pairs = [both, prefixed("before", &of_before), prefixed("after", &of_after)].concat();
             pairs.push(("limit".into(), arguments.limit.to_string()));
-            first.ask(if format == DiffFormat::Json { "diff/methods" } else { "diff/text" }, &pairs)?
+            first.ask(if format == Format::Json { "diff/methods" } else { "diff/text" }, &pairs)?
         }
         Some(after) => {
-            let before = methods(&first, [&both[..], &of_before].concat())?;
-            let after = methods(after, [&both[..], &of_after].concat())?;
+            let before = verdict::methods(&first, [&both[..], &of_before].concat())?;
+            let after = verdict::methods(after, [&both[..], &of_after].concat())?;
             let rows = method_differences(&before, &after);
-            match format == DiffFormat::Json {
+            match format == Format::Json {
                 true => (serde_json::to_string_pretty(&rows[..rows.len().min(arguments.limit)])? + "\n")
                     .into_bytes(),
                 false => differences(&rows, arguments.limit).into_bytes(),
             }
         }
     };
-    write(path, &text)?;
+    verdict::write_answer(path, &text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints a verdict; returns the exit code.
-fn judge(
-    verdict: &Verdict,
-    limit: usize,
-    format: DiffFormat,
-    path: Option<&Path>,
-) -> anyhow::Result<ExitCode> {
-    if verdict.samples.contains(&0) {
-        bail!("one side has no samples, so nothing can be compared");
-    }
-    let text = match format {
-        DiffFormat::Json => serde_json::to_string_pretty(verdict)? + "\n",
-        _ => verdict.table(limit, format == DiffFormat::Markdown) + "\n" + &verdict.sentence() + "\n",
-    };
-    write(path, text.as_bytes())?;
-    Ok(if verdict.grown().next().is_some() { ExitCode::from(GROWN) } else { ExitCode::SUCCESS })
-}
-
-/// A share written in percent, such as `5%`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Percent(f64);
-
-impl FromStr for Percent {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
-        let share = number.ok().filter(|number| (0.0..=1000.0).contains(number)).map(|number| number / 100.0);
-        share.map(Self).ok_or("expected a percentage between 0% and 1000%, such as 5%")
-    }
 }
 
 fn pairs(option: &str, parameters: &[String]) -> anyhow::Result<Pairs> {
     parameters.iter().map(|parameter| pair(option, parameter)).collect()
-}
-
-fn methods(source: &Source, mut pairs: Pairs) -> anyhow::Result<Methods> {
-    pairs.push(("limit".to_owned(), METHOD_LIMIT.to_owned()));
-    Ok(serde_json::from_slice(&source.ask("methods", &pairs)?)?)
 }

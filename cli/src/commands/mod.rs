@@ -12,6 +12,7 @@ mod dump_stacks;
 mod experiment;
 mod export;
 mod flamegraph;
+mod gate;
 mod list;
 mod live;
 mod live_top;
@@ -21,6 +22,7 @@ mod query;
 mod record;
 mod serve;
 mod top;
+mod verdict;
 mod view;
 
 use std::process::ExitCode;
@@ -43,6 +45,7 @@ Examples:
   tickwalk attach --duration 30s PID            the same for a running JVM
   tickwalk top recording.tickwalk               hot methods of a recording
   tickwalk flamegraph recording.tickwalk        flame graph of a recording
+  tickwalk gate -- java -jar a.jar --- java -jar b.jar   fail if b needs more CPU time than a
   tickwalk doctor                               check this machine and its JDKs";
 
 #[derive(Debug, Subcommand)]
@@ -73,6 +76,8 @@ enum Verb {
     View(view::Arguments),
     /// Show which methods changed between two sources or two selections
     Diff(diff::Arguments),
+    /// Run two programs in turns and fail if the second one needs more CPU time
+    Gate(gate::Arguments),
     /// Print the answer of the HTTP API to a question, as JSON
     Query(query::Arguments),
     /// Serve the page of a recording, or of a store that no collector has open
@@ -117,6 +122,7 @@ impl Cli {
             Verb::Annotate(arguments) => annotate::run(arguments),
             Verb::View(arguments) => view::run(arguments),
             Verb::Diff(arguments) => diff::run(arguments),
+            Verb::Gate(arguments) => gate::run(arguments),
             Verb::Query(arguments) => query::run(arguments),
             Verb::Serve(arguments) => serve::run(arguments),
             Verb::Flamegraph(arguments) => flamegraph::run(arguments),

@@ -122,5 +122,5 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         ));
     }
     results.report(sessions)?;
-    Ok(code)
+    Ok(ExitCode::from(code))
 }

@@ -10,7 +10,7 @@ use crate::source::{SelectionArguments, Source};
 
 /// Views with the questions of the HTTP API whose answers are their JSON, and the order of methods.
 const QUESTIONS: [(&str, &str, Option<&str>); 5] = [
-    ("hot-methods", "methods", Some("total")),
+    ("hot-methods", "methods", Some("samples")),
     ("cpu-time-hot-methods", "methods", Some("self")),
     ("cpu-time-statistics", "statistics", None),
     ("threads", "threads", None),

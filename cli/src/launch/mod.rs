@@ -6,9 +6,11 @@ pub mod signals;
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
@@ -131,12 +133,22 @@ impl NotStarted {
     }
 }
 
+/// Where the standard output of a program goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// To that of this command.
+    Inherited,
+    /// Nowhere.
+    Discarded,
+}
+
 /// A program with the options that load the agent.
 #[derive(Debug)]
 pub struct Launch {
     program: OsString,
     arguments: Vec<OsString>,
     tool_options: Option<OsString>,
+    output: Output,
 }
 
 impl Launch {
@@ -148,14 +160,19 @@ impl Launch {
     pub fn new(command: &[OsString], options: &AgentOptions<'_>, follow: bool) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().context("no program to run")?;
         let argument = options.argument()?;
-        let mut launch =
-            Launch { program: program.clone(), arguments: arguments.to_vec(), tool_options: None };
-        if Path::new(program).file_name() == Some(OsStr::new("java")) && !follow {
+        let (program, arguments) = (program.clone(), arguments.to_vec());
+        let mut launch = Launch { program, arguments, tool_options: None, output: Output::Inherited };
+        if Path::new(&launch.program).file_name() == Some(OsStr::new("java")) && !follow {
             launch.arguments.insert(0, argument.into());
         } else {
             launch.tool_options = Some(tool_options(&argument, std::env::var_os(TOOL_OPTIONS)));
         }
         Ok(launch)
+    }
+
+    /// Chooses where the program's standard output goes.
+    pub fn with_output(self, output: Output) -> Self {
+        Self { output, ..self }
     }
 
     /// Returns how the agent was passed, for messages about an agent that did not connect.
@@ -166,11 +183,11 @@ impl Launch {
         }
     }
 
-    /// Runs the program to its end and forwards `signals` to it.
+    /// Runs the program to its end and forwards `signals` to it; returns its exit code, 128 + N if signal N ended it.
     ///
     /// # Errors
     /// If it cannot be started or waited for.
-    pub fn run(&self, signals: &Signals) -> anyhow::Result<ExitCode> {
+    pub fn run(&self, signals: &Signals) -> anyhow::Result<u8> {
         wait(self.start(signals)?, signals)
     }
 
@@ -191,13 +208,17 @@ impl Launch {
             .chain(self.arguments.iter().cloned())
             .map(text)
             .collect::<Result<Vec<_>, _>>()?;
-        let started = posix_spawnp(
-            &program,
-            &PosixSpawnFileActions::init()?,
-            &attributes,
-            &arguments,
-            &self.environment()?,
-        );
+        let mut files = PosixSpawnFileActions::init()?;
+        let nowhere = match self.output {
+            Output::Inherited => None,
+            Output::Discarded => {
+                Some(File::options().write(true).open("/dev/null").context("cannot open /dev/null")?)
+            }
+        };
+        if let Some(nowhere) = &nowhere {
+            files.add_dup2(nowhere.as_raw_fd(), io::stdout().as_raw_fd())?;
+        }
+        let started = posix_spawnp(&program, &files, &attributes, &arguments, &self.environment()?);
         started.map_err(|error| {
             let program = self.program.display().to_string();
             match error {
@@ -228,13 +249,13 @@ fn text(text: OsString) -> anyhow::Result<CString> {
 }
 
 /// Waits for the program and returns its exit code. SIGCHLD is blocked, so the end of the program cannot be missed.
-fn wait(pid: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
+fn wait(pid: Pid, signals: &Signals) -> anyhow::Result<u8> {
     loop {
         match waitpid(pid, Some(WaitPidFlag::WNOHANG)).context("cannot wait for the program")? {
             // Exit codes fit into a byte, and so does 128 + signal: signal numbers end at 64.
-            WaitStatus::Exited(_, code) => return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
+            WaitStatus::Exited(_, code) => return Ok(u8::try_from(code).unwrap_or(1)),
             WaitStatus::Signaled(_, signal, _) => {
-                return Ok(ExitCode::from(u8::try_from(128 + signal as i32).unwrap_or(1)));
+                return Ok(u8::try_from(128 + signal as i32).unwrap_or(1));
             }
             _ => {}
         }

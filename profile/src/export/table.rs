@@ -376,11 +376,11 @@ fn push_table(
 ) {
     let naming = report.naming;
     let time_of = |method: &MethodCost| match order {
-        Order::SelfTime => method.self_ns,
+        Order::SelfTime | Order::Samples => method.self_ns,
         Order::TotalTime => method.total_ns,
     };
     let (columns, time_title) = match order {
-        Order::SelfTime => (["self", "total"], "self time"),
+        Order::SelfTime | Order::Samples => (["self", "total"], "self time"),
         Order::TotalTime => (["total", "self"], "total time"),
     };
     if methods.is_empty() {
@@ -399,7 +399,7 @@ fn push_table(
         let part = |samples, ns| if few { count(samples) } else { percent(share(ns, whole)) };
         let own = part(method.self_samples, method.self_ns);
         let total = part(method.total_samples, method.total_ns);
-        let (first, second) = if order == Order::SelfTime { (own, total) } else { (total, own) };
+        let (first, second) = if order == Order::TotalTime { (total, own) } else { (own, total) };
         let name = with_short_package(&method.name, kept, width);
         let _ = writeln!(text, "{first:>8} {second:>8} {:>11}  {name}", duration(time_of(method)));
     }

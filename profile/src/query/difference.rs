@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flat::{Flat, MethodCost, Order};
 use super::tree::{Columns, LeftOut, Tree, heaviest, sum_up};
+use crate::text::generated_name::folded;
 
 /// Two selections in one tree.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ impl Difference {
     ///
     /// Frames of equal name are equal, whether interpreted or compiled; the first kind is shown. Stacks that begin with
     /// native code and continue in Java are shown from their first Java frame on, because the native frames that start a
-    /// thread differ between releases of the JVM and of the C library.
+    /// thread differ between releases of the JVM and of the C library. Names of generated classes are folded.
     pub(in crate::query) fn of(both: &Tree) -> Self {
         let mut tree = Tree { merged: both.merged, ..Tree::empty() };
         let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
@@ -33,7 +34,7 @@ impl Difference {
         let mut shown = vec![0u32; both.len()];
         for node in (1..both.len()).filter(|&node| rest_ns[node] > 0) {
             let above = if first_java[node] { 0 } else { shown[both.parents[node] as usize] };
-            let name = tree.name(both.text(both.name_of[node]));
+            let name = tree.name(&folded(both.text(both.name_of[node])));
             let new = || tree.child(above, name, both.kinds[node]);
             shown[node] = *known.entry((above, name)).or_insert_with(new);
         }
@@ -105,6 +106,8 @@ pub struct MethodDifference {
 pub struct Methods {
     /// CPU time of the selection.
     pub total_ns: u64,
+    /// Samples of the selection.
+    pub samples: u64,
     /// Costs of methods, ordered by self time.
     pub methods: Vec<MethodCost>,
 }
@@ -112,7 +115,7 @@ pub struct Methods {
 impl Methods {
     /// Returns all methods of `flat`.
     pub fn of(flat: &Flat) -> Methods {
-        Methods { total_ns: flat.total_ns(), methods: flat.methods(Order::SelfTime) }
+        Methods { total_ns: flat.total_ns(), samples: flat.samples(), methods: flat.methods(Order::SelfTime) }
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Order {
     /// CPU time in the method's own code.
     #[default]
     SelfTime,
+    /// Samples in the method's own code, as the views of `jfr` count them.
+    Samples,
     /// CPU time in the method and its callees.
     TotalTime,
 }
@@ -34,6 +36,7 @@ impl Order {
     pub fn name(self) -> &'static str {
         match self {
             Self::SelfTime => "self",
+            Self::Samples => "samples",
             Self::TotalTime => "total",
         }
     }
@@ -142,6 +145,7 @@ impl Flat {
             let Row { own, total, .. } = row(name);
             match order {
                 Order::SelfTime => (own.cpu_ns, total.cpu_ns),
+                Order::Samples => (own.samples, own.cpu_ns),
                 Order::TotalTime => (total.cpu_ns, 0),
             }
         };

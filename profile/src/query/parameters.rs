@@ -34,7 +34,7 @@ pub struct Parameters {
     pub bucket_ns: u64,
     /// Options of an export.
     pub export: Options,
-    /// Unit of a row of `top`: a method, line, class or package.
+    /// Unit of a row of `top` and `methods`: a method, line, class or package.
     pub naming: Naming,
     /// True if the text of `top` says how the samples were collected.
     pub verbose: bool,
@@ -97,8 +97,8 @@ impl Parameters {
                 self.order = Some(choice(
                     "order",
                     value,
-                    "self or total",
-                    &[("self", Order::SelfTime), ("total", Order::TotalTime)],
+                    "self, samples or total",
+                    &[("self", Order::SelfTime), ("samples", Order::Samples), ("total", Order::TotalTime)],
                 )?);
             }
             "by" => {
@@ -120,7 +120,9 @@ impl Parameters {
                 let units = [("samples", Unit::Samples), ("ns", Unit::Nanoseconds)];
                 self.export.unit = choice("unit", value, "samples or ns", &units)?;
             }
-            "rows" => self.naming = choice("rows", value, "method, line, class or package", &Naming::ALL)?,
+            "rows" => {
+                self.naming = choice("rows", value, "method, line, class, package or folded", &Naming::ALL)?;
+            }
             "verbose" => self.verbose = choice("verbose", value, "true or false", &YES_NO)?,
             "json" => self.json = choice("json", value, "true or false", &YES_NO)?,
             "width" => {

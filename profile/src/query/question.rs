@@ -12,7 +12,7 @@ use super::parameters::Parameters;
 use super::processes::{accounts, processes};
 use super::selection::Span;
 use super::timeline::{threads, timeline};
-use super::tree::{LeftOut, Tree};
+use super::tree::{LeftOut, Naming, Tree};
 use super::view::{differences, view};
 use crate::export::{self, table};
 use crate::query::process::ProcessProfile;
@@ -77,7 +77,7 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             tree_answer("callees", &tree, &span, parameters.max_nodes())
         }
         ("methods", None) => {
-            let (flat, span) = Flat::of(source, selection, now_ns)?;
+            let (flat, span) = Flat::named(source, selection, parameters.naming, now_ns)?;
             let (methods, left_out) =
                 flat.top_methods(parameters.order.unwrap_or_default(), parameters.limit());
             let (total_ns, samples) = (flat.total_ns(), flat.samples());
@@ -191,8 +191,8 @@ fn methods_of_both(
     parameters: &Parameters,
     now_ns: u64,
 ) -> Result<(Vec<MethodDifference>, Value), QueryError> {
-    let (before, before_span) = Flat::of(source, &parameters.before, now_ns)?;
-    let (after, after_span) = Flat::of(source, &parameters.after, now_ns)?;
+    let (before, before_span) = Flat::named(source, &parameters.before, Naming::Folded, now_ns)?;
+    let (after, after_span) = Flat::named(source, &parameters.after, Naming::Folded, now_ns)?;
     let spans = spans_json([before_span, after_span], [before.total_ns(), after.total_ns()]);
     Ok((method_differences(&Methods::of(&before), &Methods::of(&after)), spans))
 }

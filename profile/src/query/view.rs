@@ -28,7 +28,7 @@ pub fn view(
         let _ = writeln!(text, "warning: {warning}");
     }
     match name {
-        "hot-methods" => hot_methods(&mut text, source, selection, Order::TotalTime, limit, now_ns)?,
+        "hot-methods" => hot_methods(&mut text, source, selection, Order::Samples, limit, now_ns)?,
         "cpu-time-hot-methods" => hot_methods(&mut text, source, selection, Order::SelfTime, limit, now_ns)?,
         "cpu-time-statistics" => push_statistics(&mut text, source, selection, limit, now_ns)?,
         "threads" => {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::dictionary::Dictionary;
 use crate::text::class_name::class_text;
+use crate::text::generated_name::folded;
 
 /// Name of the package of classes without one.
 const NO_PACKAGE: &str = "(default package)";
@@ -20,17 +21,24 @@ pub enum Naming {
     Class,
     /// The package; of other code the library.
     Package,
+    /// The method, without the numbers and hashes of generated classes, so that two runs can be compared.
+    Folded,
 }
 
 impl Naming {
     /// Every naming with its name.
-    pub const ALL: [(&str, Self); 4] =
-        [("method", Self::Method), ("line", Self::Line), ("class", Self::Class), ("package", Self::Package)];
+    pub const ALL: [(&str, Self); 5] = [
+        ("method", Self::Method),
+        ("line", Self::Line),
+        ("class", Self::Class),
+        ("package", Self::Package),
+        ("folded", Self::Folded),
+    ];
 
     /// Returns the word for several rows of this kind.
     pub fn plural(self) -> &'static str {
         match self {
-            Self::Method => "methods",
+            Self::Method | Self::Folded => "methods",
             Self::Line => "lines",
             Self::Class => "classes",
             Self::Package => "packages",
@@ -47,6 +55,10 @@ impl Naming {
         let row = dictionary.frame(frame);
         match self {
             Self::Method => dictionary.frame_text(frame),
+            Self::Folded => match dictionary.frame_text(frame) {
+                Cow::Borrowed(text) => folded(text),
+                Cow::Owned(text) => Cow::Owned(folded(&text).into_owned()),
+            },
             Self::Line if row.line > 0 => {
                 Cow::Owned(format!("{}:{}", dictionary.frame_text(frame), row.line))
             }
