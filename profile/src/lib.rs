@@ -40,3 +40,5 @@ pub mod session;
 pub mod source;
 pub mod text;
 pub mod ui;
+
+pub use proto::characters;

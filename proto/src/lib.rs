@@ -27,9 +27,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod characters;
 pub mod framing;
 pub mod histogram;
 pub mod rows;
+mod shown;
 pub mod statistics;
 pub mod version;
 

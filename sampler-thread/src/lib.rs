@@ -54,6 +54,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use stackwalk::Memory;
 
+pub use proto::characters;
 pub use proto::v1::Mode as WireMode;
 pub use proto::version::{MAGIC, WIRE_VERSION};
 pub use worker::SessionFacts;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use profile::dictionary::symbol::function_text;
+use sampler_thread::characters::shown;
 use sampler_thread::native::maps;
 use sampler_thread::native::variables::HiddenSymbols;
 use sampler_thread::proof::code_freeing::CodeFreeing;
@@ -251,10 +252,11 @@ struct Printed<'a> {
 }
 
 impl Printed<'_> {
-    /// Returns the name in Java, or the kernel's.
+    /// Returns the name in Java, or the kernel's, as one line.
     fn name(&self, tid: i32) -> String {
         let known = self.names.get(&tid).map(|name| (*name).to_owned());
-        known.or_else(|| kernel::name_of(tid)).unwrap_or_default()
+        let name = known.or_else(|| kernel::name_of(tid)).unwrap_or_default();
+        shown(&name).into_owned()
     }
 
     fn stack(&mut self, copied: &Copied) -> Result<(), String> {

@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use sampler_thread::characters::shown;
 use sampler_thread::descriptor::OwnedDescriptor;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -70,7 +71,7 @@ pub fn write_to(path: Option<&Path>) {
 pub fn print(text: &str) {
     // One write call, so that lines of several processes do not mix. A closed standard error and a full disk are
     // ignored.
-    let line = format!("tickwalk: {text}\n");
+    let line = format!("tickwalk: {}\n", shown(text));
     let mut file = FILE.lock();
     if file.as_mut().is_some_and(|file| file.keep_open().is_err()) {
         *file = None;

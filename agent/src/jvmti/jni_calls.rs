@@ -12,6 +12,7 @@ use jni::sys::{
     JNI_FALSE, JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, JNINativeMethod, JavaVM, jclass,
     jfieldID, jint, jmethodID, jobject, jvalue,
 };
+use sampler_thread::characters::{from_modified_utf8, to_modified_utf8};
 
 use super::ThreadRef;
 
@@ -128,7 +129,7 @@ impl Jni {
         let bytes = unsafe { (self.functions().GetStringUTFChars)(self.env, string, std::ptr::null_mut()) };
         self.clear_unless(!bytes.is_null())?;
         // SAFETY: the VM returned a NUL-terminated text.
-        let text = unsafe { CStr::from_ptr(bytes) }.to_string_lossy().into_owned();
+        let text = from_modified_utf8(unsafe { CStr::from_ptr(bytes) }.to_bytes()).into_owned();
         // SAFETY: the bytes are those of this string, and not used again.
         unsafe { (self.functions().ReleaseStringUTFChars)(self.env, string, bytes) };
         Some(text)
@@ -242,8 +243,8 @@ impl Jni {
 
     /// Throws an exception of this class when the native method returns.
     pub(crate) fn throw(&self, class: &CStr, message: &str) {
-        // A message has no NUL; without a class, the VM throws that it is missing.
-        let Ok(message) = CString::new(message) else { return };
+        // Without a class, the VM throws that it is missing.
+        let Ok(message) = CString::new(to_modified_utf8(message)) else { return };
         // SAFETY: the name is NUL-terminated.
         let class = unsafe { (self.functions().FindClass)(self.env, class.as_ptr()) };
         if !class.is_null() {

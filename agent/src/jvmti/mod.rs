@@ -12,6 +12,7 @@ use jni::sys::jint;
 use jvmti_sys::{
     jthread, jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo,
 };
+use sampler_thread::characters::from_modified_utf8;
 use sampler_thread::pacing::GivingWay;
 
 /// Phases of the VM, as integers: a newer one may have others.
@@ -258,7 +259,7 @@ impl Jvmti {
             return None;
         }
         // SAFETY: by the caller's promise.
-        let copy = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+        let copy = from_modified_utf8(unsafe { CStr::from_ptr(text) }.to_bytes()).into_owned();
         self.deallocate(text.cast());
         Some(copy)
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use sampler_thread::characters::shown;
 
 use crate::options::{Options, waits_for_start};
 use crate::profile::storage::is_unnamed;
@@ -120,10 +121,8 @@ fn status(known: &Known, phase: Phase) -> String {
     };
     let mut lines = format!("version={}\nstate={state}\n", env!("CARGO_PKG_VERSION"));
     let mut line = |name: &str, value: &str| {
-        let value: String =
-            value.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
         // Writing to a string does not fail.
-        let _ = writeln!(lines, "{name}={value}");
+        let _ = writeln!(lines, "{name}={}", shown(value));
     };
     if let Some(waiting) = &known.waiting {
         line("waiting", &without_secrets(waiting));

@@ -8,6 +8,7 @@
 use std::fs::DirEntry;
 use std::io;
 
+use sampler_thread::characters::from_modified_utf8;
 use sampler_thread::native::maps;
 use sampler_thread::pacing::GivingWay;
 use sampler_thread::process::ThreadKind;
@@ -30,7 +31,7 @@ pub fn list() -> Vec<i32> {
 /// Returns the kernel's name of a thread; a name of the VM's own that the kernel cuts is completed.
 pub fn name_of(tid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
-    let name = String::from_utf8_lossy(&name).trim_end().to_owned();
+    let name = from_modified_utf8(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned();
     if let Some(whole) = completed(&name) {
         return Some(whole);
     }

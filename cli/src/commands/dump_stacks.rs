@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use profile::characters::shown_lines;
 
 use crate::jvm::agent;
 use crate::jvm::attach::Jvm;
@@ -76,6 +77,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(reason) = text.strip_prefix(ERROR) {
         bail!("JVM {pid}: {}", reason.trim_end());
     }
-    output::print(|out| write!(out, "{text}"))?;
+    output::print(|out| write!(out, "{}", shown_lines(&text)))?;
     Ok(ExitCode::SUCCESS)
 }

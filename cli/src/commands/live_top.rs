@@ -94,8 +94,7 @@ fn content(server: &StopHandle, view: &View<'_>, selection: &Selection) -> Optio
             table::threads(&profile, view.limit).ok()?
         }
     };
-    let command: String = session.hello.command.chars().filter(|letter| !letter.is_control()).collect();
-    Some(format!("JVM {}: {command} (Ctrl-C ends)\n{text}", view.pid))
+    Some(format!("JVM {}: {} (Ctrl-C ends)\n{text}", view.pid, session.hello.command))
 }
 
 /// Returns rows and columns of the terminal.

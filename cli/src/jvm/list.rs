@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 
+use profile::characters::shown;
 use serde::Serialize;
 
 use super::agent;
@@ -156,7 +157,7 @@ fn released(process: Process, mapped: &[MappedFile]) -> Option<String> {
     Some(printable(value.trim_matches('"')))
 }
 
-/// Returns a text as one line, with an escape in place of each control character.
+/// Returns a text as one line.
 fn printable(text: &str) -> String {
-    socket::printable(text).replace('\n', "\\n")
+    shown(text).into_owned()
 }

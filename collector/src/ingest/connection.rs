@@ -15,8 +15,8 @@ use proto::version;
 
 use super::clock;
 use super::refusal::Refusal;
-use super::session::SessionSink;
 use super::shared::Shared;
+use super::sink::SessionSink;
 use super::socket::Stream;
 
 /// Maximum bytes of one read: about one ordinary batch of samples.
@@ -342,9 +342,11 @@ fn encode_again(message: &AgentMessage, checksums: Checksums, out: &mut Vec<u8>)
     }
 }
 
-/// Replaces the secret of `hello` by its hash, and removes and returns the token: neither must get into recordings. The
+/// Replaces control characters of `hello`, which appears in logs, by escapes.
+/// Replaces the secret by its hash, and removes and returns the token: neither must get into recordings. The
 /// hash suffices to recognize an agent that reconnects, also after a restart of the collector.
 fn hide(hello: &mut Hello) -> String {
+    hello.show();
     if !hello.secret.is_empty() {
         hello.secret = ring::digest::digest(&ring::digest::SHA256, &hello.secret).as_ref().to_vec();
     }

@@ -198,7 +198,7 @@ impl PartitionMemory {
         let limit = self.session_limit;
         let dictionary_bytes = self.dictionary.bytes();
         self.dictionary.admit(session.dictionary_bytes);
-        match message.body {
+        match message.shown().body {
             Some(Body::Hello(hello)) => session.introduce(hello),
             Some(Body::Dictionary(definitions)) => {
                 self.open_definitions += definitions.encoded_len();

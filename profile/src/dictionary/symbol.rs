@@ -10,22 +10,27 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, Symbol};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Longest name, in bytes; names of template instances may be much longer.
 const MAX_NAME: usize = 256;
 
-/// Longest symbol that is demangled, in bytes; agents cut symbols there.
+/// Longest symbol that is demangled, in bytes.
 const MAX_SYMBOL: usize = 1024;
 
 /// Beginning of the second name that glibc gives a function for its own calls (`include/libc-symbols.h`).
 const GLIBC_INTERNAL: &str = "__GI_";
 
-/// Returns a symbol as the author of the function wrote it, without parameters, and cut if it is long.
+/// Returns a symbol as the author of the function wrote it, without parameters. Of a long one it is the beginning and a
+/// hash of the symbol, so that functions that differ behind the cut stay apart.
 pub fn function_text(symbol: &str) -> Cow<'_, str> {
     let symbol = symbol.strip_prefix(GLIBC_INTERNAL).filter(|name| !name.is_empty()).unwrap_or(symbol);
     let name = demangled(symbol).map_or(Cow::Borrowed(symbol), Cow::Owned);
     match name.char_indices().find(|(at, _)| *at > MAX_NAME) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &name[..end])),
+        Some((end, _)) => {
+            let whole = xxh3_64(symbol.as_bytes()) as u32;
+            Cow::Owned(format!("{}…{whole:08x}", &name[..end]))
+        }
         None => name,
     }
 }
@@ -92,7 +97,8 @@ mod tests {
         check("", "");
         for long in ["x".repeat(1000), format!("_ZN{}E", "5hello".repeat(100)), "_Zä".repeat(1000)] {
             let name = function_text(&long);
-            assert!(name.ends_with('…') && name.len() <= MAX_NAME + 8, "{name}");
+            assert!(name.contains('…') && name.len() <= MAX_NAME + 16, "{name}");
+            assert_ne!(name, function_text(&format!("{long}z")), "they differ behind the cut");
         }
     }
 
@@ -104,6 +110,6 @@ mod tests {
         let symbol = format!("_Z1fIJSt4pairIiiE{pairs}EEvDpT_");
         let name = function_text(&symbol);
         assert!(name.starts_with("f<std::pair<int, int>, std::pair<std::pair<int, int>"), "{name}");
-        assert!(name.ends_with('…') && name.len() <= MAX_NAME + 8, "{name}");
+        assert!(name.contains('…') && name.len() <= MAX_NAME + 16, "{name}");
     }
 }

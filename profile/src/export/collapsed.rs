@@ -78,14 +78,10 @@ fn push(profile: &ProcessProfile, options: Options, is_named: bool, out: &mut im
     Ok(())
 }
 
-/// Appends a frame and replaces the separators of the format in it.
+/// Appends a frame and replaces the separator of the format in it; its text has no line ends.
 fn push_frame(line: &mut String, text: &str) {
     if !line.is_empty() {
         line.push(';');
     }
-    line.extend(text.chars().map(|c| match c {
-        ';' => ':',
-        c if c.is_control() => ' ',
-        c => c,
-    }));
+    line.extend(text.chars().map(|letter| if letter == ';' { ':' } else { letter }));
 }

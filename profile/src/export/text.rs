@@ -36,10 +36,10 @@ pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io:
     for (thread, stack, cell) in profile.cells() {
         let numbers = frames.stack(stack);
         let mut texts: Vec<String> =
-            numbers.into_iter().map(|frame| printable(&frames.all()[frame as usize].text)).collect();
+            numbers.into_iter().map(|frame| frames.all()[frame as usize].text.clone()).collect();
         leaves.entry(texts.first().cloned().unwrap_or_default()).or_default().add(cell);
         if parts.threads {
-            texts.push(format!("[{}]", printable(profile.thread_name(thread))));
+            texts.push(format!("[{}]", profile.thread_name(thread)));
         }
         stacks.entry(texts).or_default().add(cell);
     }
@@ -48,7 +48,7 @@ pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io:
     if parts.account {
         writeln!(out, "--- {} ---", profile.session().mode().time())?;
         for line in comments(profile) {
-            writeln!(out, "{}", printable(&line))?;
+            writeln!(out, "{}", line)?;
         }
         writeln!(out)?;
     }
@@ -79,9 +79,4 @@ fn heaviest<K: Ord>(entries: BTreeMap<K, Cell>, most: usize) -> Vec<(K, Cell)> {
     entries.sort_by_key(|(_, cell)| std::cmp::Reverse(cell.cpu_ns));
     entries.truncate(most);
     entries
-}
-
-/// Returns `text` in one line.
-fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }

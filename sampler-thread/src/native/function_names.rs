@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use proto::characters::from_modified_utf8;
 use stackwalk::Memory;
 
 use super::symbols::Function;
@@ -67,7 +68,7 @@ impl NativeLibraries {
             let linked = pc.wrapping_sub(image.bias);
             if let Some(Function { name, range }) = symbols.and_then(|symbols| symbols.function(linked)) {
                 let loaded = |linked: u64| linked.wrapping_add(image.bias);
-                let text = String::from_utf8_lossy(without_version(&name)).into_owned();
+                let text = from_modified_utf8(without_version(&name)).into_owned();
                 return Ok((text, loaded(range.start)..loaded(range.end)));
             }
             let tables = image.tables.as_ref();

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use proto::characters::shown;
 use stackwalk::{Frame, Memory, Method, Missing, Place};
 
 use crate::native::maps;
@@ -104,7 +105,7 @@ impl<M: Memory> StackPrinter<M> {
         }
         for line in lines.iter().filter(|line| !line.is_empty()) {
             // Writing to a string does not fail.
-            let _ = writeln!(out, "{line}");
+            let _ = writeln!(out, "{}", shown(line));
         }
         let is_whole = walk.stop.is_complete();
         if !is_whole {

@@ -10,6 +10,7 @@
 //! the last run of each thread is not counted.
 //! Invariant: the layout is defined in this module only.
 
+use proto::characters::from_utf16;
 use queue::{Request, RequestFlags};
 use stackwalk::{CAPTURE_BYTES, Capture, Frozen, StackCopy};
 
@@ -174,10 +175,7 @@ impl<'a> Snapshot<'a> {
     pub fn virtual_thread_name(&self) -> Option<String> {
         let text = match self.head.name_coder {
             0 => self.name.iter().map(|&byte| char::from(byte)).collect(),
-            _ => {
-                let units = self.name.as_chunks::<2>().0.iter().map(|&unit| u16::from_ne_bytes(unit));
-                char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
-            }
+            _ => from_utf16(self.name.as_chunks::<2>().0.iter().map(|&unit| u16::from_ne_bytes(unit))),
         };
         Some(text).filter(|text: &String| !text.is_empty())
     }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use proto::characters::from_modified_utf8;
 use stackwalk::{Blob, HotSpot, Lines, Memory, Method, Nearby, Symbol};
 
 use crate::name::dictionaries::MethodText;
 
-/// Longest name that is read from the VM, in bytes; longer ones are cut.
-const MAX_NAME: usize = 2048;
+/// Bytes of a name that are read without allocating; nearly all names have fewer. A symbol of the VM has 65,535 at
+/// most.
+const USUAL_NAME: usize = 2048;
 
 /// Layout and memory of the VM.
 #[derive(Debug)]
@@ -39,20 +41,21 @@ impl<M: Memory> Vm<M> {
 
     /// Reads the name of a stub; empty if it is unreadable.
     pub fn stub_name(&self, blob: Blob) -> String {
-        let mut buffer = [0; MAX_NAME];
+        let mut buffer = [0; USUAL_NAME];
         let length = self.hotspot.blob_name(&self.memory, blob, &mut buffer).unwrap_or(0);
-        lossy(buffer.get(..length.min(MAX_NAME)).unwrap_or_default())
+        from_modified_utf8(buffer.get(..length).unwrap_or(&buffer)).into_owned()
     }
 
     /// Reads a name of the VM; `None` if it is unreadable.
     pub fn symbol(&self, symbol: Symbol) -> Option<String> {
-        let mut buffer = [0; MAX_NAME];
+        let mut buffer = [0; USUAL_NAME];
         let length = self.hotspot.read_symbol(&self.memory, symbol, &mut buffer).ok()?;
-        buffer.get(..length.min(MAX_NAME)).map(lossy)
+        if let Some(name) = buffer.get(..length) {
+            return Some(from_modified_utf8(name).into_owned());
+        }
+        let mut long = vec![0; length];
+        let again = self.hotspot.read_symbol(&self.memory, symbol, &mut long).ok()?;
+        // Another length is that of another symbol, which the VM has put in the place of a freed one.
+        (again == length).then(|| from_modified_utf8(&long).into_owned())
     }
-}
-
-/// Decodes UTF-8; modified UTF-8 differs from it in NUL and in characters beyond the BMP, which names hardly ever contain.
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Bounds, LEFT_OUT, Tree, heaviest};
 use crate::dictionary::Dictionary;
@@ -205,14 +206,15 @@ pub(in crate::query) fn sum_up(
     }
 }
 
-/// Returns a name, without its middle part if it is too long.
+/// Returns a name; if it is too long, a hash of the whole name stands in place of its middle part, so that names that
+/// differ there stay apart.
 pub(in crate::query) fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= LONG_NAME {
         return Cow::Borrowed(text);
     }
     let start = &text[..text.floor_char_boundary(LONG_NAME / 2)];
     let end = &text[text.ceil_char_boundary(text.len() - LONG_NAME / 4)..];
-    Cow::Owned(format!("{start}...{end}"))
+    Cow::Owned(format!("{start}...{:016x}...{end}", xxh3_64(text.as_bytes())))
 }
 
 #[cfg(test)]
@@ -303,5 +305,7 @@ mod tests {
         let text = shortened(&long);
         assert!(text.len() <= LONG_NAME && text.starts_with("ää") && text.ends_with("äClass.method"));
         assert_eq!(shortened("short"), "short");
+        let other = "ä".repeat(50_000) + "o" + &"ä".repeat(50_000) + "Class.method";
+        assert_ne!(shortened(&other), text, "they differ in the middle");
     }
 }

@@ -226,6 +226,7 @@ impl<R: Read> RecordingReader<R> {
             FramingError::Damaged(_) => RecordingError::Damaged,
             _ => RecordingError::NotARecording,
         })?;
+        let first = first.shown();
         let Some(Body::Hello(hello)) = &first.body else {
             return Err(RecordingError::NotARecording);
         };
@@ -265,7 +266,7 @@ impl<R: Read> RecordingReader<R> {
         while let Some(framed) = self.reader.next_framed()? {
             self.read_bytes += framed.len() as u64;
             match decode_message(framed, self.checksums) {
-                Ok(message) => return Ok(Some(message)),
+                Ok(message) => return Ok(Some(message.shown())),
                 // The next message begins where this one ends.
                 Err(error) => self.cut = self.cut.or(Some(error)),
             }
