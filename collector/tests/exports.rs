@@ -752,6 +752,35 @@ fn jfr_has_an_event_for_each_sample() {
     }
 }
 
+/// Pyroscope's reader refuses a recording that lacks the description of one of these types.
+#[test]
+fn jfr_describes_the_types_that_readers_require() {
+    let mut bytes = Vec::new();
+    jfr::write(&realistic::shop(true).profile(), Options::default(), &mut bytes).expect("memory");
+    for name in [
+        "int",
+        "long",
+        "short",
+        "float",
+        "boolean",
+        "java.lang.String",
+        "java.lang.Thread",
+        "java.lang.Class",
+        "jdk.types.FrameType",
+        "jdk.types.ThreadState",
+        "jdk.types.Method",
+        "jdk.types.Package",
+        "jdk.types.Symbol",
+        "jdk.types.StackTrace",
+        "jdk.types.ClassLoader",
+        "jdk.types.StackFrame",
+    ] {
+        // A string in UTF-8: its kind, its length and its bytes.
+        let string = [&[3, name.len() as u8], name.as_bytes()].concat();
+        assert!(bytes.windows(string.len()).any(|window| window == string), "{name}");
+    }
+}
+
 #[test]
 fn a_long_flight_recording_is_several_chunks() {
     let mut stream = Stream::new();

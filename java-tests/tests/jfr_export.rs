@@ -109,11 +109,22 @@ on_jdks! {
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
-        run.tickwalk(&["export", "--execution-samples", "-o", file.to_str().expect("text")]);
+        run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
         let statistics = jfr(jdk, &["view", "cpu-time-statistics"], &file);
         assert_eq!(number_after(&statistics, "Total Samples:"), run.summary().samples);
         let hot = jfr(jdk, &["view", "--width", "200", "cpu-time-hot-methods"], &file);
         assert!(hot.contains("Lambdas."), "{hot}");
+    }
+}
+
+on_jdks! {
+    21, 25;
+    /// The view of tools that know no CPU-time samples; each sample is there once.
+    fn views_of_execution_samples(jdk) {
+        let run = Workload::new("Lambdas").argument(2).record(jdk);
+        run.assert_exit_code(0);
+        let file = run.recording.with_extension("jfr");
+        run.tickwalk(&["export", "--execution-samples", "-o", file.to_str().expect("text")]);
         let hot = jfr(jdk, &["view", "--width", "200", "hot-methods"], &file);
         assert!(hot.contains("Lambdas."), "{hot}");
         let samples = samples_by_method(&hot);
@@ -122,5 +133,8 @@ on_jdks! {
         let first = ours.lines().find(|line| line.contains(" % "));
         let hottest = first.and_then(|row| samples.get(row.split_whitespace().last()?));
         assert!(hottest.is_some() && hottest == samples.values().max(), "{ours}\n{hot}");
+        let summary = jfr(jdk, &["summary"], &file);
+        assert_eq!(number_after(&summary, "jdk.ExecutionSample "), run.summary().samples);
+        assert_eq!(number_after(&summary, "jdk.CPUTimeSample "), 0);
     }
 }

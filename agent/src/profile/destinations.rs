@@ -1,19 +1,24 @@
 //! The destinations of a profile, from the options: a recording file, a collector, or both.
 
+use profile::source::recording::keep_existing;
 use sampler_thread::send::delivery::Target;
 use sampler_thread::send::sink::{Destinations, FileSink};
 
 use crate::options::{Collector, Options};
 use crate::profile::error::StartError;
+use crate::profile::storage::is_unnamed;
 
-/// Opens the recording file, if the options name one.
+/// Opens the recording file, if the options name one; an existing one is kept as FILE.1.
 ///
 /// # Errors
 /// [`StartError::File`].
 pub fn open_file(options: &Options) -> Result<Destinations, StartError> {
     let mut destinations = Destinations::default();
     if let Some(path) = &options.file {
-        let file = FileSink::create(path)
+        // An earlier recording of this name is kept, as `tickwalk record` does. A storage without a name is empty.
+        let kept = if is_unnamed(path) { Ok(()) } else { keep_existing(path) };
+        let file = kept
+            .and_then(|()| FileSink::create(path))
             .map_err(|error| StartError::File { path: path.display().to_string(), error })?;
         destinations.add(Box::new(file));
     }

@@ -4,14 +4,16 @@
 //! exporters make results at any time.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use profile::export::whole_file::{self, WriteError};
 use profile::source::recording::Recording;
 use sampler_thread::descriptor::OwnedDescriptor;
 
-use super::output::{self, Output, format_of};
+use super::output::{self, Format, Output, format_of};
 use super::{storage, thread_filter};
 use crate::guest::log;
 use crate::options::{OptionError, Options};
@@ -75,7 +77,7 @@ impl Plan {
         }
         if let Some((path, _)) = &self.at_end {
             // A file that cannot be written is refused before the program is profiled for nothing.
-            drop(create(path)?);
+            whole_file::check(path).map_err(|error| Failure::File { path: path.clone(), error })?;
         }
         if let Some(storage) = &self.storage {
             options.file = Some(storage::path_of(storage));
@@ -145,22 +147,26 @@ fn ended() {
 /// # Errors
 /// [`Failure`].
 pub fn dump_to(path: &Path, output: Output) -> Result<(), Failure> {
-    let in_file = |error: io::Error| Failure::File { path: path.to_owned(), error };
     let source = read()?;
-    // A reader sees either the former file or a whole new one.
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".part");
-    let temporary = PathBuf::from(temporary);
-    let mut file = BufWriter::new(File::create(&temporary).map_err(in_file)?);
-    let written = output::write((&source.0, &source.1), output, &mut file)
-        .map_err(io::Error::other)
-        .and_then(|()| file.flush())
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|error| {
-        // A file that cannot be removed stays; the error is about the output.
-        let _ = fs::remove_file(&temporary);
-        in_file(error)
+    if is_same_file(&source.0, path) {
+        return match output.format {
+            Format::Recording => Ok(()),
+            _ => Err(Failure::Request(format!(
+                "{} is the recording itself; name another file",
+                path.display()
+            ))),
+        };
+    }
+    let write = |out: &mut (dyn Write + Send)| output::write((&source.0, &source.1), output, out);
+    whole_file::write(path, write).map_err(|error| match error {
+        WriteError::File(error) => Failure::File { path: path.to_owned(), error },
+        WriteError::Content(error) => Failure::State(format!("{} is not written: {error}", path.display())),
     })
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
 /// Returns a result of the profile so far.
@@ -215,8 +221,4 @@ fn read() -> Result<(PathBuf, Recording), Failure> {
         recording.retain(|tid, time_ns| i32::try_from(tid).is_ok_and(|tid| filter.has(tid, time_ns)));
     }
     Ok((path, recording))
-}
-
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| Failure::File { path: path.to_owned(), error })
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use collector::source_path::SourcePath;
 
 use crate::output::table::TableOutput;
-use crate::source::{SelectionArguments, Source};
+use crate::source::{SelectionArguments, Source, check_output};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -33,7 +33,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    arguments.table.check()?;
+    check_output(arguments.table.file(), [&arguments.source])?;
     let source = arguments.selection.with_headers(arguments.source);
     let texts = SourcePath::open(&arguments.source_path)?;
     let mut pairs = arguments.selection.pairs();

@@ -3,14 +3,15 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use profile::characters::shown_lines;
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
-use profile::source::recording::keep_existing;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
@@ -227,6 +228,11 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
     let directory = output::temporary_directory()?;
     let copy = directory.path().join("recording");
     let from = open_for(jvm, file).with_context(|| format!("cannot read {}", file.display()))?;
+    if let Some(output) = &shown.output
+        && is_same_file(&from, output)
+    {
+        bail!("{} is the recording itself; name another file for the copy", output.display());
+    }
     let mut to = fs::File::create(&copy).context("cannot write a temporary file")?;
     // The recording may grow meanwhile.
     let length = from.metadata().context("cannot read the recording")?.len();
@@ -249,14 +255,20 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
         let format = FileFormat::of(shown.format, path);
         match format {
             FileFormat::Recording => {
-                keep_existing(path).with_context(|| format!("cannot rename {}", path.display()))?;
-                fs::copy(&copy, path).with_context(|| format!("cannot write {}", path.display()))?;
+                let mut whole = fs::File::open(&copy).context("cannot read a temporary file")?;
+                output::write_beside_existing(path, |out| io::copy(&mut whole, out).map(drop))?;
             }
             FileFormat::Export(format) => export_file(&recording, format, path)?,
         }
         output::tell(format_args!("copy         {}", path.display()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_same_file(file: &fs::File, path: &Path) -> bool {
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    let of_path = fs::metadata(path).ok().map(identity);
+    of_path.is_some() && file.metadata().ok().map(identity) == of_path
 }
 
 /// Opens a regular file with the rights of the JVM's user, and as that user sees it: absolute links start at the JVM's root.
@@ -311,6 +323,6 @@ pub fn status(arguments: &ShowStatus) -> anyhow::Result<ExitCode> {
         }
         text.push_str(&format!("{:<12} {}\n", "library", status.library));
     }
-    arguments.table.write(text.as_bytes())?;
+    arguments.table.write(shown_lines(&text).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

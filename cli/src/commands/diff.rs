@@ -12,7 +12,7 @@ use profile::query::view::differences;
 use super::verdict::{self, Format, Percent, confidence};
 use crate::options::values::rows;
 use crate::output;
-use crate::source::{Pairs, SelectionArguments, Source, pair};
+use crate::source::{Pairs, SelectionArguments, Source, check_output, pair};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -73,6 +73,10 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        [&self.before].into_iter().chain(&self.after).chain(&self.also_before).chain(&self.also_after)
+    }
+
     fn chosen_format(&self) -> Format {
         match (self.json, self.markdown) {
             (true, _) => Format::Json,
@@ -86,7 +90,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let format = arguments.chosen_format();
     let path = arguments.output.clone();
     let path = output::named_file(path.as_deref());
-    path.map_or(Ok(()), output::check_writable)?;
+    check_output(path, arguments.sources())?;
     if format == Format::Markdown && arguments.fail_above.is_none() {
         bail!("--format markdown is a report of --fail-above; add --fail-above PERCENT, or use text or json");
     }

@@ -11,7 +11,7 @@ use profile::export::{Options, collapsed};
 
 use crate::output;
 use crate::source::file_format::files;
-use crate::source::{SelectionArguments, Source};
+use crate::source::{SelectionArguments, Source, check_output};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -51,7 +51,8 @@ pub struct Arguments {
     /// Show lines in collapsed stacks (`Class.method:LINE`) and in speedscope; without, all lines of a method are one frame
     #[arg(long)]
     lines: bool,
-    /// In JFR, also write jdk.ExecutionSample events, for tools without support for CPU-time samples
+    /// In JFR, write jdk.ExecutionSample events in place of jdk.CPUTimeSample, for tools that do not know the latter,
+    /// such as Pyroscope, jfrconv --cpu and the views of JDK 21 to 24
     #[arg(long)]
     execution_samples: bool,
     /// In JFR, distinguish C1, libjvm ("C++"), stubs and markers, which other tools do not know as types of frames
@@ -93,7 +94,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match output::named_file(arguments.output.as_deref()) {
         Some(path) => {
             let files = files(format, path, options);
-            files.iter().try_for_each(|(path, _)| output::check_writable(path))?;
+            files.iter().try_for_each(|(path, _)| check_output(Some(path), [&source]))?;
             for (path, options) in &files {
                 output::write_file(path, |out| source.export(format, *options, &pairs, out))?;
             }

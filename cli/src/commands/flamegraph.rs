@@ -10,7 +10,7 @@ use profile::export::Options;
 use profile::export::format::Format;
 
 use crate::output;
-use crate::source::{SelectionArguments, Source};
+use crate::source::{SelectionArguments, Source, check_output};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -46,7 +46,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         output::print(write)?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::check_writable(&page)?;
+    check_output(Some(&page), [&source])?;
     output::write_file(&page, write)?;
     output::tell(format_args!("flame graph  {}", page.display()));
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,5 @@
 //! Options and report that `record` and `attach` share.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -128,9 +127,7 @@ impl Results {
         output::tell(format_args!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?));
 
         let page = self.page();
-        output::write_file(&page, |out| {
-            standalone::write(&recording, &all, now_ns(), out).map_err(io::Error::other)
-        })?;
+        output::write_file(&page, |out| standalone::write(&recording, &all, now_ns(), out))?;
         output::tell(format_args!("recording    {}", path.display()));
         output::tell(format_args!("flame graph  {}", page.display()));
         if let FileFormat::Export(format) = FileFormat::of(self.format, &self.output)
@@ -151,6 +148,8 @@ impl Results {
     /// # Errors
     /// If a file cannot be read or written.
     pub fn report(&self, sessions: Vec<SessionReport>) -> anyhow::Result<()> {
+        // Of a recording that could not be begun, a line has told already.
+        let sessions = sessions.into_iter().filter(|session| session.path.exists()).collect();
         let sessions = busiest_first(sessions, &self.recording());
         let Some((Recorded { report: session, cpu_ns }, others)) = sessions.split_first() else {
             return Ok(());
@@ -178,11 +177,10 @@ impl Results {
     }
 }
 
-/// Returns the beginning of a command as one line.
+/// Returns the beginning of a command.
 fn beginning(command: &str) -> String {
     const SHOWN_CHARACTERS: usize = 60;
-    let shown = command.chars().take(SHOWN_CHARACTERS);
-    let mut shown: String = shown.map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+    let mut shown: String = command.chars().take(SHOWN_CHARACTERS).collect();
     if command.chars().count() > SHOWN_CHARACTERS {
         shown.push_str("...");
     }

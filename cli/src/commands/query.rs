@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::output;
-use crate::source::{SelectionArguments, Source, pair};
+use crate::source::{SelectionArguments, Source, check_output, pair};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -36,7 +36,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let file = output::named_file(arguments.output.as_deref());
-    file.map_or(Ok(()), output::check_writable)?;
+    check_output(file, [&arguments.source])?;
     let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     for parameter in &arguments.with {

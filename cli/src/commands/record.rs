@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use nix::sys::signal::Signal;
+use profile::export::whole_file::WholeFile;
 use profile::source::recording::keep_existing;
 use profile::text::quantity::duration;
 
@@ -76,12 +77,14 @@ fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<
     }
     arguments.results.check()?;
     let path = arguments.results.recording();
-    keep_existing(&path).with_context(|| format!("cannot rename {}", path.display()))?;
+    let cannot_write = || format!("cannot write {}", path.display());
+    let recording = WholeFile::create(&path).with_context(cannot_write)?;
     output::tell(format_args!(
         "tickwalk: profiling JVM {pid} of {host} for {}; Ctrl-C ends the profile",
         duration(time.as_nanos().try_into().unwrap_or(u64::MAX))
     ));
-    remote.run(&path)?;
+    remote.run(recording.file())?;
+    recording.finish(keep_existing).with_context(cannot_write)?;
     arguments.results.report_one(&path)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ use super::live_top::{self, View};
 
 use crate::options::values::rows;
 use crate::output::table::TableOutput;
-use crate::source::{SelectionArguments, Source};
+use crate::source::{SelectionArguments, Source, check_output};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -90,8 +90,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return live_top::run(View { pid, naming, orders, limit: arguments.limit, pairs });
     }
     let table = &arguments.table;
-    table.check()?;
     let source = arguments.source.context("a recording, directory or URL is missing")?;
+    check_output(table.file(), [&source])?;
     let source = arguments.selection.with_headers(source);
     let order = match (arguments.own, arguments.total) {
         (true, _) => Some("self"),

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::options::values::rows;
 use crate::output::table::TableOutput;
-use crate::source::{SelectionArguments, Source};
+use crate::source::{SelectionArguments, Source, check_output};
 
 /// Views with the questions of the HTTP API whose answers are their JSON, and the order of methods.
 const QUESTIONS: [(&str, &str, Option<&str>); 5] = [
@@ -40,7 +40,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let table = &arguments.table;
-    table.check()?;
+    check_output(table.file(), [&arguments.source])?;
     let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     pairs.push(("limit".into(), arguments.limit.to_string()));

@@ -16,7 +16,6 @@ use super::flags;
 use super::foreign::{self, Links};
 use super::perf_data::PerfData;
 use super::process::{MappedFile, Process, user_name};
-use super::socket;
 
 /// Most bytes of a JDK's file `release` that are read; those of JDK 11 to 25 have at most 2 KiB.
 const MAX_RELEASE: u64 = 64 << 10;

@@ -90,22 +90,20 @@ impl Remote<'_> {
     ///
     /// # Errors
     /// If a program cannot be started, or one fails; ssh(1) and the other machine write to standard error.
-    pub fn run(&self, output: &Path) -> anyhow::Result<()> {
+    pub fn run(&self, output: &File) -> anyhow::Result<()> {
         let archive = self.archive()?;
-        let file = File::create(output).with_context(|| format!("cannot write {}", output.display()))?;
+        let output = output.try_clone().context("cannot pass the recording to ssh")?;
         // ssh(1) inherits the mask: Ctrl-C is for this program alone.
         Signals::block(&[Signal::SIGINT])?;
         let ssh = Command::new("ssh")
             .args(self.arguments(archive.len()))
             .stdin(Stdio::piped())
-            .stdout(file)
+            .stdout(output)
             .spawn();
         let mut ssh = ssh.context("cannot start ssh; install an ssh client")?;
         wait(&mut ssh, archive)?;
         let status = ssh.wait().context("cannot wait for ssh")?;
         if !status.success() {
-            // A file in another format is no recording.
-            let _ = std::fs::remove_file(output);
             bail!(
                 "nothing was recorded on {} ({status}); its messages are above, and --dry-run shows what runs there",
                 self.host

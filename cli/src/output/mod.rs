@@ -3,13 +3,16 @@
 pub mod table;
 
 use std::fmt;
-use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::fs::Permissions;
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use nix::unistd::AccessFlags;
+use profile::characters::shown_lines;
+use profile::export::whole_file::{self, WriteError, is_special};
+use profile::source::recording::keep_existing;
 use tempfile::TempDir;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
@@ -33,31 +36,55 @@ pub fn start_log(level: Level) {
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
-pub fn print(write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>) -> anyhow::Result<()> {
-    let mut out = BufWriter::new(io::stdout());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to standard output"),
+///
+/// # Errors
+/// If standard output cannot be written, and those of `write`.
+pub fn print<E: Into<anyhow::Error>>(
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
+) -> anyhow::Result<()> {
+    match whole_file::fill(io::stdout(), write) {
+        Err(WriteError::File(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => told_apart(result, || "cannot write to standard output".to_owned()),
     }
 }
 
-/// Writes a line to standard error, whose reader may be gone (`2>&1 | head`): what is left to do is done all the same.
-pub fn tell(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
+/// Writes lines to standard error, whose reader may be gone (`2>&1 | head`): what is left to do is done all the same.
+pub fn tell(lines: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{}", shown_lines(&lines.to_string()));
 }
 
-/// Writes the file at `path`, replacing it.
-pub fn write_file(
+/// Writes the file at `path`, replacing one that is there when the new one is whole.
+///
+/// # Errors
+/// If the file cannot be written, and those of `write`; the file is as it was before then.
+pub fn write_file<E: Into<anyhow::Error>>(
     path: &Path,
-    write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
 ) -> anyhow::Result<()> {
-    File::create(path)
-        .and_then(|file| {
-            let mut out = BufWriter::new(file);
-            write(&mut out)?;
-            out.flush()
-        })
-        .with_context(|| format!("cannot write {}", path.display()))
+    told_apart(whole_file::write(path, write), || format!("cannot write {}", path.display()))
+}
+
+/// As [`write_file`], and keeps an existing file as `FILE.1`.
+///
+/// # Errors
+/// As [`write_file`], and if the existing file cannot be renamed.
+pub fn write_beside_existing<E: Into<anyhow::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
+) -> anyhow::Result<()> {
+    let written = whole_file::replace(path, write, keep_existing);
+    told_apart(written, || format!("cannot write {}", path.display()))
+}
+
+/// Explains an error of the file by `context`; other errors have their own.
+fn told_apart<E: Into<anyhow::Error>>(
+    written: Result<(), WriteError<E>>,
+    context: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    written.map_err(|error| match error {
+        WriteError::File(error) => anyhow::Error::new(error).context(context()),
+        WriteError::Content(error) => error.into(),
+    })
 }
 
 /// Beginning of the names of private directories; the agent removes one whose command was killed.
@@ -105,12 +132,7 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     // An existing file need not be writable: it is renamed. Not all directories say truly what can be done in them: /proc.
     let (checked, attempt) = match is_special(path) {
         true => (path, nix::unistd::access(path, AccessFlags::W_OK).map_err(io::Error::from)),
-        false => (directory, tempfile::Builder::new().prefix(".tickwalk-").tempfile_in(directory).map(drop)),
+        false => (directory, whole_file::check(path)),
     };
     attempt.with_context(|| format!("cannot write {}: {} is not writable", path.display(), checked.display()))
-}
-
-/// Returns whether something other than a file is at `path`, such as a pipe or /dev/null.
-fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| !found.is_file())
 }

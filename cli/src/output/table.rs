@@ -55,7 +55,8 @@ impl TableOutput {
         self.file().map_or(Ok(()), output::check_writable)
     }
 
-    fn file(&self) -> Option<&Path> {
+    /// Returns the file that gets the answer.
+    pub fn file(&self) -> Option<&Path> {
         output::named_file(self.output.as_deref())
     }
 

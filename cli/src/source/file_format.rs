@@ -1,6 +1,5 @@
 //! The format of a file that gets a profile: a recording, or one of the formats of `tickwalk export`.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use profile::export::format::{Format, UnknownFormat};
@@ -60,7 +59,7 @@ pub fn export_file(recording: &Recording, format: Format, path: &Path) -> anyhow
     for (path, options) in files(format, path, Options::default()) {
         output::write_file(&path, |out| {
             let all = Selection::default();
-            export::write(recording, &all, format, options, now_ns(), out).map_err(io::Error::other)
+            export::write(recording, &all, format, options, now_ns(), out)
         })?;
     }
     Ok(())

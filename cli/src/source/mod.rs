@@ -3,7 +3,8 @@
 pub mod file_format;
 
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use collector::http::Served;
 use collector::source_path::{SourcePath, WithSources};
-use collector::store::Store;
+use collector::store::{Store, is_partition};
 use profile::export::{self, Options, format::Format};
 use profile::query::error::QueryError;
 use profile::query::question;
@@ -21,6 +22,8 @@ use profile::query::selection::Selection;
 use profile::source::recording::{Recording, RecordingError, Recordings};
 use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use crate::output;
 
 /// Longest answer read from a collector, in bytes: a call tree of 200,000 nodes is about 10 MB.
 const ANSWER_BYTES: u64 = 256 << 20;
@@ -98,19 +101,17 @@ impl Source {
         options: Options,
         pairs: &[(String, String)],
         out: &mut (dyn Write + Send),
-    ) -> io::Result<()> {
+    ) -> anyhow::Result<()> {
         match self {
             Source::Path(path) => {
-                let source = open(path).map_err(io::Error::other)?;
-                let selection = Selection::of(pairs).map_err(io::Error::other)?;
-                export::write(&*source, &selection, format, options, now_ns(), out).map_err(io::Error::other)
+                let selection = Selection::of(pairs)?;
+                Ok(export::write(&*open(path)?, &selection, format, options, now_ns(), out)?)
             }
             Source::Url(url, headers) => {
                 let mut pairs = pairs.to_vec();
                 pairs.push(("format".to_owned(), format.name().to_owned()));
                 pairs.extend(options.pairs());
-                let bytes = fetch(url, headers, "export", &pairs).map_err(io::Error::other)?;
-                out.write_all(&bytes)
+                Ok(out.write_all(&fetch(url, headers, "export", &pairs)?)?)
             }
         }
     }
@@ -125,6 +126,23 @@ impl Source {
             (Source::Url(one, _), Source::Url(other, _)) => one == other,
             _ => false,
         }
+    }
+
+    /// Checks that writing `output` does not replace what this source reads.
+    ///
+    /// # Errors
+    /// If it does.
+    fn check_apart(&self, output: &Path) -> anyhow::Result<()> {
+        let Source::Path(source) = self else { return Ok(()) };
+        let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+        let is_source = identity(output).is_some_and(|output| Some(output) == identity(source));
+        let folder =
+            output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let is_in_store = source.is_dir() && identity(folder) == identity(source) && is_partition(output);
+        if is_source || is_in_store {
+            bail!("{} is what this command reads; name another file to write", output.display());
+        }
+        Ok(())
     }
 
     /// Returns the default path of a flame graph page of this source.
@@ -151,6 +169,20 @@ impl Source {
             }
         }
     }
+}
+
+/// Checks that a file can be written to `path` without replacing what one of `sources` reads; callers check before they
+/// read. Standard output is always right.
+///
+/// # Errors
+/// If it cannot.
+pub fn check_output<'s>(
+    path: Option<&Path>,
+    sources: impl IntoIterator<Item = &'s Source>,
+) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    output::check_writable(path)?;
+    sources.into_iter().try_for_each(|source| source.check_apart(path))
 }
 
 /// Opens the recording or store at `path`.

@@ -420,10 +420,15 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
 fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == partition::EXTENSION))
+        .filter(|path| is_partition(path))
         .collect();
     paths.sort();
     Ok(paths)
+}
+
+/// Returns whether the file of this name in the directory of a store is a partition of it.
+pub fn is_partition(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == partition::EXTENSION)
 }
 
 /// Opens partitions, the last one for writing. The newest of the others are loaded into memory, up to `limit` bytes.

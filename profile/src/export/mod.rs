@@ -16,6 +16,7 @@ pub mod speedscope;
 mod strings;
 pub mod table;
 pub mod text;
+pub mod whole_file;
 
 use std::io::Write;
 
@@ -38,7 +39,7 @@ pub struct Options {
     pub threads: bool,
     /// True if frames of collapsed stacks and of speedscope have lines; else all lines of a method are one frame.
     pub lines: bool,
-    /// True if JFR also has each sample as `jdk.ExecutionSample`.
+    /// True if JFR has each sample as `jdk.ExecutionSample` in place of `jdk.CPUTimeSample`.
     pub execution_samples: bool,
     /// True if frames in JFR have Tickwalk's own types; false if only the four that the JVM writes.
     pub frame_types: bool,

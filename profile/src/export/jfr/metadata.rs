@@ -15,6 +15,8 @@ pub enum Id {
     Boolean = 20,
     Int,
     Long,
+    Short,
+    Float,
     String,
     Class,
     Thread,
@@ -48,6 +50,9 @@ const TYPES: &[(Id, &str)] = &[
     (Id::Boolean, "boolean"),
     (Id::Int, "int"),
     (Id::Long, "long"),
+    // No event has such fields, but Pyroscope's reader requires all of the JVM's plain types that it knows.
+    (Id::Short, "short"),
+    (Id::Float, "float"),
     (Id::String, "java.lang.String"),
     (
         Id::Class,

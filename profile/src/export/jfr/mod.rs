@@ -1,9 +1,10 @@
 //! JFR: a flight recording for JDK Mission Control, the `jfr` tool and other readers.
 //!
 //! Samples become `jdk.CPUTimeSample` events whose sampling period is the CPU time of the sample; losses become
-//! `jdk.CPUTimeSamplesLost`, one event per thread at the end. An option adds `jdk.ExecutionSample` events for older tools;
-//! it is off by default because newer tools would count samples twice. Wall time has no event of its own in the JVM: such a
-//! profile has `jdk.ExecutionSample` events only, and the account says that they are of wall time.
+//! `jdk.CPUTimeSamplesLost`, one event per thread at the end. An option writes `jdk.ExecutionSample` events instead,
+//! for tools that know no other. A file never has both events, because readers that know both would count each sample
+//! twice. Wall time has no event of its own in the JVM: such a profile has `jdk.ExecutionSample` events, and the
+//! account says that they are of wall time.
 //! A file is a sequence of chunks, each with its own types and constants. A chunk is built in memory and then written, so
 //! the memory for a long recording is that of one chunk.
 //!
@@ -75,6 +76,11 @@ fn write_chunks(profile: &ProcessProfile, options: Options, out: &mut impl Write
     chunk.write(out)
 }
 
+/// Returns whether samples are `jdk.ExecutionSample` events.
+fn has_execution_samples(mode: Mode, options: Options) -> bool {
+    options.execution_samples || mode == Mode::Wall
+}
+
 /// One chunk. Ticks are nanoseconds of the recorded machine's monotonic clock.
 struct Chunk<'p> {
     profile: &'p ProcessProfile,
@@ -101,7 +107,7 @@ impl<'p> Chunk<'p> {
         let mut rest_ns = sample.cpu_ns % count;
         for _ in 0..count {
             let period_ns = sample.cpu_ns / count + std::mem::take(&mut rest_ns);
-            if mode != Mode::Wall {
+            if !has_execution_samples(mode, options) {
                 let mut fields = Bytes::default();
                 fields.number(ticks);
                 fields.number(stack);
@@ -111,8 +117,7 @@ impl<'p> Chunk<'p> {
                 // Otherwise stacks are taken where the tick found the thread.
                 fields.boolean(mode == Mode::Jvmti);
                 self.events.event(Id::CpuTimeSample as u64, &fields);
-            }
-            if options.execution_samples || mode == Mode::Wall {
+            } else {
                 let mut fields = Bytes::default();
                 fields.number(ticks);
                 fields.number(thread);

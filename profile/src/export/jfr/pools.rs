@@ -117,8 +117,11 @@ impl Pools {
 
     /// Returns the number of the state of sampled threads: on the CPU clock they were running, on the wall clock they may have
     /// waited.
+    ///
+    /// Samples of the CPU clock have the state that async-profiler gives them and by which its converter tells CPU
+    /// profiles from wall-clock profiles (`JfrConverter.getThreadStates`).
     pub fn state(&mut self, mode: Mode) -> u64 {
-        named(&mut self.states, if mode == Mode::Wall { "STATE_UNKNOWN" } else { "STATE_RUNNABLE" })
+        named(&mut self.states, if mode == Mode::Wall { "STATE_UNKNOWN" } else { "STATE_DEFAULT" })
     }
 
     /// Returns the fields of the checkpoint event with all pools.

@@ -1,0 +1,266 @@
+//! Files that appear when they are whole.
+//!
+//! Problem: a file that is written in place is empty from the first moment on. A wrong source, a full disk or Ctrl-C
+//! then costs the good file that was there, or the source itself.
+//! Approach: the content is written to a temporary file in the same folder, which takes the name when it is whole.
+//! Pipes and devices are written directly.
+//! Invariant: after an error the file is as it was before, and no temporary file is left.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// Beginning of the names of temporary files.
+const PREFIX: &str = ".tickwalk-";
+
+/// Rights of a new file, less those that the process withholds.
+const NEW_FILE: u32 = 0o666;
+
+/// Why a file was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError<E> {
+    /// The file cannot be written.
+    #[error("{0}")]
+    File(io::Error),
+    /// There is no content.
+    #[error("{0}")]
+    Content(E),
+}
+
+/// A file that gets its name when it is whole; dropped before, it leaves nothing.
+#[derive(Debug)]
+pub struct WholeFile {
+    path: PathBuf,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// A temporary file in the same folder.
+    Beside(NamedTempFile),
+    /// A pipe or a device.
+    Itself(File),
+}
+
+impl WholeFile {
+    /// Creates the file whose path will be `path`. A link keeps pointing at its file; one that leads nowhere is
+    /// replaced.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        if is_special(path) {
+            return Ok(Self { path: path.to_owned(), content: Content::Itself(File::create(path)?) });
+        }
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let content = Content::Beside(beside(&path)?);
+        Ok(Self { path, content })
+    }
+
+    /// Returns the file to be filled.
+    pub fn file(&self) -> &File {
+        match &self.content {
+            Content::Beside(file) => file.as_file(),
+            Content::Itself(file) => file,
+        }
+    }
+
+    /// Gives the file its path, with the rights of the file that it replaces, and calls `before` with the path just
+    /// before.
+    ///
+    /// # Errors
+    /// If that fails or `before` does; the file at the path is as it was then.
+    pub fn finish(self, before: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+        let Content::Beside(new) = self.content else { return Ok(()) };
+        if let Ok(old) = fs::metadata(&self.path) {
+            new.as_file().set_permissions(old.permissions())?;
+        }
+        before(&self.path)?;
+        new.persist(&self.path).map(drop).map_err(|error| error.error)
+    }
+}
+
+/// Writes the file at `path`, replacing one that is there once the content is whole.
+///
+/// # Errors
+/// [`WriteError::Content`] if `write` fails for another reason than the file.
+pub fn write<E>(
+    path: &Path,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
+) -> Result<(), WriteError<E>> {
+    replace(path, write, |_| Ok(()))
+}
+
+/// As [`write()`], and calls `before` with the path just before the new file takes it.
+///
+/// # Errors
+/// As [`write()`], and if `before` fails.
+pub fn replace<E>(
+    path: &Path,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
+    before: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), WriteError<E>> {
+    let new = WholeFile::create(path).map_err(WriteError::File)?;
+    fill(new.file(), write)?;
+    new.finish(before).map_err(WriteError::File)
+}
+
+/// Checks that a file can be written to `path`, and leaves one that is there alone.
+///
+/// # Errors
+/// If it cannot.
+pub fn check(path: &Path) -> io::Result<()> {
+    match is_special(path) {
+        // Opening a pipe would wait for its reader.
+        true => Ok(()),
+        false if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        false => WholeFile::create(path).map(drop),
+    }
+}
+
+/// Passes `out` to `write` and tells errors of the two apart.
+///
+/// # Errors
+/// [`WriteError::File`] if `out` failed, else [`WriteError::Content`] if `write` did.
+pub fn fill<W: Write + Send, E>(
+    out: W,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
+) -> Result<(), WriteError<E>> {
+    let mut out = BufWriter::new(Watched { out, failure: None });
+    let written = write(&mut out);
+    let flushed = out.flush();
+    let failure = out.get_mut().failure.take();
+    match (failure, written, flushed) {
+        (Some(failure), ..) | (None, Ok(()), Err(failure)) => Err(WriteError::File(failure)),
+        (None, Err(error), _) => Err(WriteError::Content(error)),
+        (None, Ok(()), Ok(())) => Ok(()),
+    }
+}
+
+/// Remembers the first error of a writer.
+struct Watched<W> {
+    out: W,
+    failure: Option<io::Error>,
+}
+
+impl<W: Write> Write for Watched<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.watch(&written);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.watch(&flushed);
+        flushed
+    }
+}
+
+impl<W> Watched<W> {
+    fn watch<T>(&mut self, outcome: &io::Result<T>) {
+        let failed = outcome.as_ref().err().filter(|error| error.kind() != io::ErrorKind::Interrupted);
+        if let (None, Some(error)) = (&self.failure, failed) {
+            let copy = error.raw_os_error().map(io::Error::from_raw_os_error);
+            self.failure = Some(copy.unwrap_or_else(|| error.kind().into()));
+        }
+    }
+}
+
+/// Creates a temporary file in the folder of `path`.
+fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_owned);
+    tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(NEW_FILE)).tempfile_in(folder)
+}
+
+/// Returns whether something other than a file is at `path`, such as a pipe or /dev/null.
+pub fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Names and contents in a folder.
+    fn content(folder: &Path) -> Vec<(String, String)> {
+        let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
+        let file = |entry: fs::DirEntry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, fs::read_to_string(entry.path()).expect("text"))
+        };
+        let mut files: Vec<_> = entries.map(file).collect();
+        files.sort();
+        files
+    }
+
+    fn text(content: &'static str) -> impl FnOnce(&mut (dyn Write + Send)) -> Result<(), String> {
+        move |out| out.write_all(content.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_is_replaced_when_the_new_one_is_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        write(&path, text("first")).expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("rights");
+        write(&path, text("second")).expect("written");
+        assert_eq!(content(folder.path()), [("a".to_owned(), "second".to_owned())]);
+        assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn an_error_leaves_the_file_as_it_was() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        fs::write(&path, "good").expect("written");
+        let failed = write(&path, |out| {
+            out.write_all(&[b'x'; 100_000]).map_err(|error| error.to_string())?;
+            Err("the source is missing".to_owned())
+        });
+        assert!(matches!(failed, Err(WriteError::Content(error)) if error == "the source is missing"));
+        assert_eq!(content(folder.path()), [("a".to_owned(), "good".to_owned())]);
+        let refused = replace(&path, text("new"), |_| Err(io::ErrorKind::PermissionDenied.into()));
+        assert!(matches!(refused, Err(WriteError::File(_))));
+        assert_eq!(content(folder.path()), [("a".to_owned(), "good".to_owned())]);
+    }
+
+    #[test]
+    fn an_error_of_the_file_is_told_from_one_of_the_content() {
+        let failed = write(Path::new("/dev/full"), |out| {
+            out.write_all(&[b'x'; 100_000]).map_err(|error| format!("cannot continue: {error}"))
+        });
+        let Err(WriteError::File(error)) = failed else { panic!("{failed:?}") };
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let missing = write(Path::new("/nowhere/a"), text("x"));
+        assert!(matches!(missing, Err(WriteError::File(error)) if error.kind() == io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn links_keep_pointing_at_their_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, link) = (folder.path().join("a"), folder.path().join("link"));
+        fs::write(&path, "old").expect("written");
+        symlink(&path, &link).expect("a link");
+        write(&link, text("new")).expect("written");
+        assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        assert_eq!(fs::read_to_string(&path).expect("text"), "new");
+    }
+
+    #[test]
+    fn a_check_changes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        fs::write(&path, "good").expect("written");
+        check(&path).expect("it can be written");
+        check(Path::new("/dev/null")).expect("it can be written");
+        assert_eq!(content(folder.path()), [("a".to_owned(), "good".to_owned())]);
+        assert!(check(folder.path()).is_err() && check(Path::new("/nowhere/a")).is_err());
+    }
+}
