@@ -78,23 +78,30 @@ fn samples_that_never_arrived_are_lost() {
 }
 
 #[test]
-fn lines_of_later_calls_are_told() {
-    let later = |recording: &Recording| {
-        let profile = ProcessProfile::whole(recording).expect("one process");
-        let warnings = Summary::new(&profile).warnings(&profile);
-        warnings.iter().filter(|warning| warning.contains("the line of a later call")).count()
-    };
-    assert_eq!(later(&small().recording()), 0);
-    let mut stream = small();
-    let mut recording = Recording::new(stream.profile().hello().clone());
-    for message in stream.messages() {
-        let mut message = message.clone();
-        if let Some(Body::Samples(samples)) = &mut message.body {
-            samples.flags = vec![BIASED; samples.node.len()];
+fn methods_of_later_calls_are_told_with_their_share_and_the_remedy() {
+    let warning = |biased: usize| {
+        let mut stream = small();
+        let mut recording = Recording::new(stream.profile().hello().clone());
+        for message in stream.messages() {
+            let mut message = message.clone();
+            if let Some(Body::Samples(samples)) = &mut message.body {
+                samples.flags =
+                    (0..samples.node.len()).map(|row| if row < biased { BIASED } else { 0 }).collect();
+            }
+            recording.add(message);
         }
-        recording.add(message);
+        let profile = ProcessProfile::whole(&recording).expect("one process");
+        let warnings = Summary::new(&profile).warnings(&profile);
+        warnings.into_iter().find(|warning| warning.contains("DebugNonSafepoints"))
+    };
+    // Two of ten samples, which is one of ten more than code with positions between safepoints has.
+    assert_eq!(warning(1), None);
+    let warning = warning(2).expect("a warning");
+    for part in
+        ["20.0 % of the samples", "method and line", "start the JVM with -XX:+UnlockDiagnosticVMOptions"]
+    {
+        assert!(warning.contains(part), "{part}: {warning}");
     }
-    assert_eq!(later(&recording), 1);
 }
 
 #[test]

@@ -94,8 +94,8 @@ on_every_jdk! { concurrent;
             assert!(attached.stderr.contains("Burner.burn"), "{}", attached.stderr);
             let summary = assert_attached_account_closes(&folder.path().join("recording.tickwalk"), &program);
             burnt_ns += summary.thread("main").kernel_ns;
-            let told = attached.stderr.contains("of the samples have the line of a later call");
-            assert_eq!(told, 2 * summary.biased_received >= summary.samples, "{}", attached.stderr);
+            let told = attached.stderr.contains("of the samples may show the method and line of a later call");
+            assert_eq!(told, 5 * summary.biased_received >= summary.samples, "{}", attached.stderr);
         }
         assert_eq!(attached.len(), 3);
         assert!(!program.stderr.contains("tickwalk:"), "{}", program.stderr);
