@@ -28,14 +28,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use launch::NotStarted;
+use profile::characters::shown;
 
 fn main() -> ExitCode {
     let cli = commands::Cli::parse();
+    launch::signals::survive_file_limit();
     output::start_log(cli.default_log_level());
     match cli.run() {
         Ok(code) => code,
         Err(error) => {
-            output::tell(format_args!("tickwalk: {error:#}"));
+            output::tell(format_args!("tickwalk: {}", shown(&format!("{error:#}"))));
             error.downcast_ref::<NotStarted>().map_or(ExitCode::FAILURE, |error| error.exit_code().into())
         }
     }

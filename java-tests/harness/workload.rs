@@ -28,6 +28,7 @@ pub struct Workload {
     kill_after_cpu_ns: Option<u64>,
     pin_after_cpu_ns: Option<u64>,
     more_pending_signals: Option<u64>,
+    file_size: Option<u64>,
     launcher: Vec<String>,
 }
 
@@ -66,6 +67,7 @@ impl Workload {
             kill_after_cpu_ns: None,
             pin_after_cpu_ns: None,
             more_pending_signals: None,
+            file_size: None,
             launcher: Vec::new(),
         }
     }
@@ -103,6 +105,12 @@ impl Workload {
     /// Limits pending signals, and thereby timers, to this many more than the user's processes hold at the start.
     pub fn limit_pending_signals(mut self, more: u64) -> Self {
         self.more_pending_signals = Some(more);
+        self
+    }
+
+    /// Limits the size of files that `tickwalk record` and the program may write.
+    pub fn limit_file_size(mut self, bytes: u64) -> Self {
+        self.file_size = Some(bytes);
         self
     }
 
@@ -171,15 +179,15 @@ impl Workload {
         let folder = scratch();
         let recording = folder.path().join("recording.tickwalk");
         let summary = folder.path().join("summary.json");
-        let mut command = match self.more_pending_signals {
-            None => Command::new(binaries::tickwalk()),
-            Some(more) => {
-                let limit = pending_signals() + more;
-                let mut command = Command::new("prlimit");
-                command.arg(format!("--sigpending={limit}")).arg(binaries::tickwalk());
-                command
-            }
-        };
+        let pending =
+            self.more_pending_signals.map(|more| format!("--sigpending={}", pending_signals() + more));
+        let file_size = self.file_size.map(|bytes| format!("--fsize={bytes}"));
+        let limits: Vec<String> = pending.into_iter().chain(file_size).collect();
+        let mut command =
+            Command::new(if limits.is_empty() { binaries::tickwalk() } else { "prlimit".into() });
+        if !limits.is_empty() {
+            command.args(limits).arg(binaries::tickwalk());
+        }
         command.arg("record").arg("--summary").arg(&summary).arg("-o").arg(&recording);
         command.arg("--flamegraph").arg(folder.path().join("flamegraph.html"));
         command.args(&self.record_options);

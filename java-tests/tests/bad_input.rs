@@ -1,7 +1,7 @@
 //! A mistake in the agent's options causes one line on standard error and the program runs unprofiled; with `strict`
 //! the JVM does not start.
 
-use java_tests::{INTERVAL_NS, Jdk, Workload, on_every_jdk};
+use java_tests::{INTERVAL_NS, Jdk, Workload, on_every_jdk, on_jdks};
 
 /// Runs `Hello` with a bad option string and asserts one line that contains `expected`, and otherwise the same output
 /// and exit code as without the agent.
@@ -87,5 +87,21 @@ on_every_jdk! {
         assert!(!second.exists(), "the second agent wrote a file");
         assert!(run.summary().complete, "{:?}", run.summary());
         run.assert_method_time("TightLoop.spin", INTERVAL_NS);
+    }
+}
+
+on_jdks! { 25;
+    /// A filter of system calls refuses the clocks by which threads are profiled, here in place of the C library.
+    fn refused_clocks(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let recording = folder.path().join("recording.tickwalk");
+        let preload = format!("LD_PRELOAD={}", java_tests::native_library("noclock").display());
+        let hello = Workload::new("Hello").launcher(&["env", &preload]);
+        let finished = hello.run_with_agent(jdk, &format!("file={}", recording.display()));
+        assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
+        let refused = "tickwalk: the CPU clocks of threads cannot be read (Operation not permitted (os error 1)): a filter of \
+                       system calls (seccomp) refuses clock_gettime; allow it\n";
+        assert_eq!(finished.stderr, refused);
+        assert!(!recording.exists());
     }
 }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use java_tests::collector::CollectorProcess;
-use java_tests::{INTERVAL_NS, Workload, create_end_file, on_every_jdk, span_tolerance_ns};
+use java_tests::{INTERVAL_NS, Workload, create_end_file, on_every_jdk, on_jdks, span_tolerance_ns};
 
 on_every_jdk! { concurrent;
     /// `System.exit(7)` from another thread than main, while others burn.
@@ -149,5 +149,40 @@ on_every_jdk! { concurrent;
             assert!(summary.thread(name).sampled_ns > 500_000_000, "{:?}", summary.threads);
         }
         assert!(summary.threads_named("first name").is_empty() && summary.threads_named("second name").is_empty());
+    }
+}
+
+on_jdks! { concurrent 25;
+    /// Native threads have the names that they had last, and control characters in them are shown as escapes.
+    fn renamed_native_threads(jdk) {
+        let library = java_tests::native_library("renames");
+        let run = Workload::new("RenamedNatives").argument(library.display()).record(jdk);
+        run.assert_exit_code(0);
+        let summary = run.summary();
+        for name in ["second-pthread", "second-\u{e9}\\u001b"] {
+            assert!(summary.thread(name).sampled_ns > 1_000_000_000, "{:?}", summary.threads);
+        }
+        assert!(summary.threads_named("first-pthread").is_empty(), "{:?}", summary.threads);
+        assert!(summary.threads_named("first-prctl").is_empty(), "{:?}", summary.threads);
+    }
+}
+
+on_jdks! { concurrent 25;
+    /// At the limit of file sizes the recording ends with one line; the program goes on, and nobody waits at its end.
+    fn file_size_limit(jdk) {
+        let burner = Workload::new("TwoMethods").argument(1).limit_file_size(20_000);
+        let run = burner.record_option("--interval=1ms").record(jdk);
+        let recording = run.recording.display();
+        let told = format!("cannot write {recording}: File too large (os error 27); the profile ends here, and the program goes on");
+        assert_eq!(run.stderr.matches(&told).count(), 1, "{}", run.stderr);
+        // The page is larger than the limit as well.
+        assert_eq!(run.exit_code, 1, "{}", run.stderr);
+        assert!(run.stderr.contains("flamegraph.html: File too large"), "{}", run.stderr);
+        assert!(!run.stderr.contains("collector") && run.truth.method_cpu_ns("TwoMethods.heavy") > 0, "{}", run.stderr);
+        // What was written before is a recording, and nothing is left beside it.
+        assert!(run.tickwalk(&["top"]).contains("TwoMethods"), "samples before the limit");
+        let folder = run.recording.parent().expect("a folder");
+        let names: Vec<_> = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(names, ["recording.tickwalk"]);
     }
 }

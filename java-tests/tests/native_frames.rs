@@ -1,6 +1,8 @@
 //! Native frames appear in their place on the stack: above, between and below Java frames.
 
-use java_tests::{CUT_SHARE, Stack, Stacks, Workload, native_library, on_every_jdk};
+use java_tests::{
+    CUT_SHARE, Stack, Stacks, Workload, create_end_file, native_library, on_every_jdk, on_jdks,
+};
 
 /// Frame that marks missing native frames.
 const MISSING: &str = "[native frames missing]";
@@ -92,5 +94,34 @@ on_every_jdk! { concurrent;
             let plain = label.chars().all(|c| c.is_alphanumeric() || "._$<>/+-".contains(c));
             assert!(plain && label.contains('.'), "{label:?} is not a method name");
         }
+    }
+}
+
+on_jdks! { concurrent 25;
+    /// Where a program may have few descriptors, the files with the names of native functions are open only while they
+    /// are read.
+    fn no_library_stays_open_where_descriptors_are_few(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (end_file, recording) = (folder.path().join("end-file"), folder.path().join("recording.tickwalk"));
+        let burner = Workload::new("Burner").argument(1).argument(end_file.display());
+        let burner = burner.launcher(&["prlimit", "--nofile=1024:1024"]);
+        let mut looks = 0;
+        let options = format!("interval=1ms,file={}", recording.display());
+        let finished = burner.run_with_agent_watched_by(jdk, &options, |pid, _| {
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").flatten();
+            let open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+            let libraries = open.filter(|path| path.to_string_lossy().contains(".so")).collect::<Vec<_>>();
+            // One may be open at the moment, because a name is being read.
+            assert!(libraries.len() <= 1, "{libraries:?}");
+            looks += 1;
+            if looks == 3 {
+                create_end_file(&end_file);
+            }
+        });
+        assert_eq!((finished.exit_code(), finished.stderr.as_str()), (0, ""));
+        let mut export = std::process::Command::new(java_tests::binaries::tickwalk());
+        export.args(["export", "--format", "collapsed"]).arg(&recording);
+        let stacks = Stacks::parse_collapsed(&java_tests::run(export, |_| ()).stdout);
+        assert!(stacks.all.iter().any(|stack| stack.has("start_thread")), "native functions have names: {stacks:?}");
     }
 }

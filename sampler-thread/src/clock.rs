@@ -54,6 +54,14 @@ pub fn thread_cpu_nanos(tid: i32) -> io::Result<u64> {
     read(ClockId::from_raw(thread_cpu_clock(tid)))
 }
 
+/// Checks that the CPU clocks of threads can be read.
+///
+/// # Errors
+/// As clock_gettime(2), which a filter of system calls may refuse.
+pub fn check() -> io::Result<()> {
+    thread_cpu_nanos(nix::unistd::gettid().as_raw()).map(drop)
+}
+
 /// Returns the CPU time of the calling thread in nanoseconds.
 pub fn own_cpu_nanos() -> u64 {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)

@@ -22,6 +22,53 @@ const SECRET_PARTS: [&str; 11] = [
     "authorization",
 ];
 
+/// Words that mark a secret as a whole word of a name: parts of other words, such as `path` and `keyboard`, mean
+/// nothing.
+const SECRET_WORDS: [&str; 18] = [
+    "pass",
+    "dbpass",
+    "userpass",
+    "pw",
+    "cred",
+    "creds",
+    "auth",
+    "oauth",
+    "jwt",
+    "bearer",
+    "pat",
+    "key",
+    "keys",
+    "sig",
+    "signature",
+    "pin",
+    "otp",
+    "cookie",
+];
+
+/// Words behind a secret's name that tell of what kind its value is, which is no secret then: a place, a size, a way.
+const NO_SECRET_WORDS: [&str; 20] = [
+    "path",
+    "file",
+    "dir",
+    "folder",
+    "store",
+    "url",
+    "uri",
+    "host",
+    "port",
+    "type",
+    "alg",
+    "algorithm",
+    "size",
+    "length",
+    "count",
+    "timeout",
+    "ttl",
+    "enabled",
+    "mode",
+    "class",
+];
+
 /// Text in place of a secret.
 const HIDDEN: &str = "***";
 
@@ -68,19 +115,20 @@ impl Redaction {
                 words.push(String::new());
                 continue;
             }
+            // A value may look like an option, even like one whose own value is a secret.
             let is_value = std::mem::replace(&mut is_hidden, self.hides_next(word));
-            words.push(if is_value && !word.starts_with('-') {
-                HIDDEN.to_owned()
-            } else {
-                self.argument(word)
-            });
+            words.push(if is_value { HIDDEN.to_owned() } else { self.argument(word) });
         }
         words.join(" ")
     }
 
-    /// Returns whether the argument after `argument` is a secret, as in `--password VALUE`.
+    /// Returns whether the argument after `argument` is a secret, as in `--password VALUE`. An option such as
+    /// `--no-password` has no value.
     fn hides_next(&self, argument: &str) -> bool {
-        argument.starts_with('-') && !argument.contains(['=', ':']) && self.is_secret(argument)
+        let name = argument.trim_start_matches('-');
+        let has_value =
+            !argument.contains(['=', ':']) && !name.starts_with("no-") && !name.starts_with("no_");
+        has_value && name.len() < argument.len() && self.is_secret(argument)
     }
 
     /// Returns one argument without secrets.
@@ -97,14 +145,46 @@ impl Redaction {
     }
 
     fn is_secret(&self, name: &str) -> bool {
-        let name = name.trim_start_matches('-').to_lowercase();
-        let name = name.strip_prefix("d").filter(|_| name.contains('.')).into_iter().chain([name.as_str()]);
-        name.into_iter().any(|name| {
-            let letters = name.replace(['-', '_', '.'], "");
+        let plain = name.trim_start_matches('-');
+        let of_property = name.strip_prefix("-D");
+        of_property.into_iter().chain([plain]).any(|name| {
+            let small = name.to_lowercase();
+            let letters = small.replace(['-', '_', '.'], "");
             SECRET_PARTS.iter().any(|part| letters.contains(part))
-                || self.patterns.iter().any(|pattern| matches(pattern, name))
+                || self.patterns.iter().any(|pattern| matches(pattern, &small))
+                || has_secret_word(name)
         })
     }
+}
+
+/// Returns whether a word of a name in any style (`db-pass`, `DB_PASS`, `dbPass`) marks a secret. A path is no name.
+fn has_secret_word(name: &str) -> bool {
+    if name.contains('/') {
+        return false;
+    }
+    let words = words(name);
+    let is_one_of =
+        |word: Option<&String>, known: &[&str]| word.is_some_and(|word| known.contains(&word.as_str()));
+    !is_one_of(words.last(), &NO_SECRET_WORDS)
+        && words.iter().any(|word| is_one_of(Some(word), &SECRET_WORDS))
+}
+
+/// Returns the words of a name, in small letters.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut last = ' ';
+    for letter in name.chars() {
+        let begins = !letter.is_alphanumeric() || last.is_lowercase() && letter.is_uppercase();
+        if begins {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| letter.is_alphanumeric()) {
+            word.extend(letter.to_lowercase());
+        }
+        last = letter;
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 fn has_space(text: &str) -> bool {
@@ -154,9 +234,49 @@ mod tests {
         check("Main --api-key a --access_key b -p c", "Main --api-key *** --access_key *** -p c");
         check("Main --password  a b", "Main --password  *** b");
         check("Main --no-token --port 80", "Main --no-token --port 80");
+        check("Main --password -dash --pass --x --auth y", "Main --password *** --pass *** --auth ***");
+        check("Main --password --token a", "Main --password *** ***");
         check("Main {\"user\":\"u\",\"Password\":\"p\"}", "Main {\"user\":\"u\",\"Password\":***");
         check("Main jdbc:h2:mem:a;USER=sa;PASSWORD=b;c=d", "Main jdbc:h2:mem:a;USER=sa;PASSWORD=***");
         check("Main http://host/?user=a&token=b", "Main http://host/?user=a&token=***");
+    }
+
+    #[test]
+    fn words_of_a_name_mark_secrets() {
+        for name in [
+            "--pass",
+            "--cred",
+            "--auth",
+            "--jwt",
+            "--pat",
+            "--key",
+            "--sig",
+            "-pass",
+            "--db-pass",
+            "--ssl.keyPass",
+        ] {
+            check(&format!("Main {name} a b"), &format!("Main {name} *** b"));
+        }
+        for name in ["DB_PASS", "-Dpass", "-Dacme.jwt", "--apiAuth", "x?sig"] {
+            check(&format!("Main {name}=a b"), &format!("Main {name}=*** b"));
+        }
+        check("Main https://h/?a=b&sig=v", "Main https://h/?a=b&sig=***");
+        for plain in [
+            "--path a",
+            "--keyboard a",
+            "--pattern a",
+            "--compass a",
+            "--author a",
+            "--signal a",
+            "--key-file a",
+            "--passes 3",
+            "--auth-type=basic",
+            "--keystore.path=/a",
+            "http://auth:8080/key:1",
+            "org.acme.AuthService 1",
+        ] {
+            check(&format!("Main {plain}"), &format!("Main {plain}"));
+        }
     }
 
     #[test]

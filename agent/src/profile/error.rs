@@ -68,6 +68,11 @@ pub enum StartError {
     /// Memory for queues and copies could not be mapped.
     #[error("cannot map memory for samples: {0}; raise the limit of virtual memory (ulimit -v)")]
     Memory(io::Error),
+    /// CPU clocks cannot be read.
+    #[error(
+        "the CPU clocks of threads cannot be read ({0}): a filter of system calls (seccomp) refuses clock_gettime; allow it"
+    )]
+    Clock(io::Error),
     /// A thread of the profile could not be started.
     #[error(
         "cannot start a thread: {0}; raise the limit of threads (ulimit -u, or pids.max of the control group)"

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
-use sampler_thread::clock::process_cpu_nanos;
+use sampler_thread::clock::{self, process_cpu_nanos};
 use sampler_thread::drain::traces::Traces;
 use sampler_thread::native::variables::HiddenSymbols;
 use sampler_thread::period::aim::{Aim, Clock};
@@ -112,6 +112,7 @@ impl PreparedSession {
         if options.clock == ClockOption::Perf {
             perf_event::check().map_err(StartError::PerfEvents)?;
         }
+        clock::check().map_err(StartError::Clock)?;
         let collector = destinations::collector(&options)?;
         let destinations = destinations::open_file(&options)?;
         let (library, image) = (library.origin(), library.image());

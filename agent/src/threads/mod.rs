@@ -13,6 +13,7 @@ mod discovery;
 mod events;
 mod java_threads;
 pub mod kernel;
+mod native_names;
 mod periods;
 mod registry;
 mod remainder;

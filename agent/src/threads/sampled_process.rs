@@ -90,6 +90,7 @@ impl Threads for SampledProcess {
     fn discover(&self) {
         self.archive.call_once(|| vm_memory::add_archive(self.memory, &self.hotspot));
         vm_memory::add_code_heaps(self.memory, &self.hotspot);
+        self.registry.follow_native_names_if_due();
         let (begun, seen) = (Instant::now(), self.thread_files.look());
         let look = {
             let mut table = self.registry.table.lock();
@@ -237,6 +238,7 @@ impl Timers for SampledProcess {
         if let Some(gap) = gap {
             self.registry.take_all_timers(gap);
         }
+        self.registry.follow_native_names(kernel::name_of);
         self.registry.stop();
     }
 }

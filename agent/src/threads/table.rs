@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{ThreadFacts, ThreadKind};
@@ -106,6 +107,16 @@ pub(super) struct DetachedThread {
     pub(super) listings: u32,
 }
 
+/// When names of native threads were read.
+#[derive(Default)]
+pub(super) struct NameReading {
+    pub(super) last: Option<Instant>,
+    /// First slot of the next reading, so that all threads have their turn where there are too many.
+    pub(super) first: usize,
+    /// CPU time that samples had claimed then, by the number of the thread.
+    pub(super) sampled_ns: HashMap<u32, u64>,
+}
+
 /// All threads of a process; everything the registry's lock protects.
 #[derive(Default)]
 pub(super) struct Table {
@@ -125,6 +136,7 @@ pub(super) struct Table {
     /// Listings of the process's threads that have begun.
     pub(super) listings: u64,
     pub(super) discovery: Discovery,
+    pub(super) name_reading: NameReading,
     /// True if compiler threads were not found in the VM's list of threads.
     pub(super) awaits_compilers: bool,
     pub(super) remainder: Remainder,

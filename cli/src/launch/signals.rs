@@ -27,11 +27,20 @@ pub struct Received {
     pub from_terminal: bool,
 }
 
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error that can be told; its signal would end this
+/// program. To be called before other threads start.
+pub fn survive_file_limit() {
+    // With the signal unblocked, this program ends at the limit, as most do.
+    let _ = [Signal::SIGXFSZ].into_iter().collect::<SigSet>().thread_block();
+}
+
 impl Signals {
     /// Blocks `signals` in the calling thread and in the threads it starts later.
     pub fn block(signals: &[Signal]) -> anyhow::Result<Self> {
         let set: SigSet = signals.iter().copied().collect();
-        let before = SigSet::thread_get_mask().context("cannot read the signal mask")?;
+        let mut before = SigSet::thread_get_mask().context("cannot read the signal mask")?;
+        // Blocked by this program for itself.
+        before.remove(Signal::SIGXFSZ);
         set.thread_block().context("cannot block signals")?;
         let descriptor =
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).context("cannot wait for signals")?;

@@ -13,10 +13,12 @@ mod certificate;
 mod clock;
 mod connection;
 mod limits;
+mod own_recording;
 mod places;
 mod refusal;
 mod session;
 mod shared;
+mod sink;
 mod socket;
 
 use std::io::{self, Write};

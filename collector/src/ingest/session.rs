@@ -17,15 +17,11 @@ use parking_lot::Mutex;
 use proto::v1::Hello;
 use rustc_hash::FxHashMap;
 
+use super::own_recording::OwnRecording;
 use super::refusal::Refusal;
+use super::sink::SessionSink;
 use crate::store::{SessionWriter, Store, StoreError};
 use profile::source::recording::{RecordingError, RecordingWriter};
-
-/// Stores the messages of one session.
-pub(super) trait SessionSink: Send {
-    /// Stores the new ones among `messages` (number and framed bytes), and returns the highest stored number.
-    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal>;
-}
 
 impl SessionSink for RecordingWriter {
     fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
@@ -105,7 +101,13 @@ impl Sessions {
             }
             let writer: Arc<Mutex<dyn SessionSink>> = match &self.destination {
                 Destination::Store(store) => in_store(store, hello)?,
-                _ => Arc::new(Mutex::new(resume_or_create(&session.report.path, hello)?)),
+                Destination::Directory(_) => {
+                    Arc::new(Mutex::new(resume_or_create(&session.report.path, hello)?))
+                }
+                Destination::File(_) => {
+                    let path = &session.report.path;
+                    Arc::new(Mutex::new(OwnRecording::resumed(path, resume_or_create(path, hello)?)))
+                }
             };
             session.writer = Arc::downgrade(&writer);
             return Ok(writer);
@@ -115,9 +117,7 @@ impl Sessions {
         }
         let path = self.path_for(hello);
         let writer: Arc<Mutex<dyn SessionSink>> = match &self.destination {
-            Destination::File(_) => {
-                Arc::new(Mutex::new(RecordingWriter::create_beside_existing(&path).map_err(storage)?))
-            }
+            Destination::File(_) => Arc::new(Mutex::new(OwnRecording::create(&path))),
             Destination::Directory(_) => Arc::new(Mutex::new(resume_or_create(&path, hello)?)),
             Destination::Store(store) => in_store(store, hello)?,
         };

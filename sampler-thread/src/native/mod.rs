@@ -13,6 +13,7 @@ mod entry;
 mod function_names;
 mod image;
 pub mod in_handler;
+mod library_file;
 pub mod maps;
 mod row_rules;
 mod rules;

@@ -16,14 +16,16 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{NativeEndian, ReadRef, elf};
 
 use super::blocks::Blocks;
+use super::library_file::LibraryFile;
 use super::starts::{Start, Starts};
-use crate::descriptor::OwnedDescriptor;
 
 /// Libraries are of 64 bits, in the byte order of the process.
 pub(crate) type Header = elf::FileHeader64<NativeEndian>;
 
 /// Longest name read, in bytes; longer ones are cut.
-const MAX_NAME: usize = 1024;
+///
+/// Names of template instances have thousands.
+const MAX_NAME: usize = 1 << 14;
 
 /// Bytes of a name that are read first; nine in ten of libjvm's are shorter.
 const FIRST_NAME: usize = 128;
@@ -52,7 +54,7 @@ pub struct Function {
 /// The source of names.
 #[derive(Debug)]
 enum Source {
-    File(OwnedDescriptor<File>),
+    File(LibraryFile),
     Memory(Vec<u8>),
 }
 
@@ -146,7 +148,7 @@ impl Symbols {
         if let Some(end) = first.iter().position(|&byte| byte == 0) {
             return Ok(first.get(..end).unwrap_or_default().to_vec());
         }
-        let mut buffer = [0; MAX_NAME];
+        let mut buffer = vec![0; MAX_NAME];
         let read = self.read(at, &mut buffer)?;
         let bytes = buffer.get(..read).unwrap_or_default();
         Ok(bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec())
@@ -156,7 +158,7 @@ impl Symbols {
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
         match &self.source {
             // Without the file its functions have no names.
-            Source::File(file) => file.get()?.read_at(into, at),
+            Source::File(file) => file.read_at(into, at),
             Source::Memory(bytes) => {
                 let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
                 io::Read::read(&mut &*rest, into)
@@ -188,7 +190,7 @@ impl SymbolFile {
         let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             if let Some((table, starts)) = functions(&sections, endian, &read, kind) {
-                let source = Source::File(OwnedDescriptor::new(file).ok()?);
+                let source = Source::File(LibraryFile::new(path, file).ok()?);
                 let symbols = Some(Symbols { source, table, starts });
                 return Some(Self { symbols, is_whole: kind == elf::SHT_SYMTAB, debug_file });
             }

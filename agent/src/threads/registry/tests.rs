@@ -73,3 +73,31 @@ fn a_thread_that_waits_gets_the_lock_after_64_others() {
         assert!(has_had_it.load(Ordering::Acquire));
     });
 }
+
+#[test]
+fn native_threads_have_their_last_name_and_java_threads_theirs() {
+    let (registry, _) = support::registry();
+    support::with_threads(2, |tids| {
+        let [native, java_thread] = [tids[0], tids[1]];
+        registry.open_found(&[native], |_| Some("first".to_owned()));
+        registry.java_started(java_thread, &java("java"));
+        let facts = |tid: i32| {
+            let table = registry.table.lock();
+            let entry = table.by_tid.get(&tid).and_then(|slot| table.entry(*slot));
+            let facts = &entry.expect("registered").facts;
+            (facts.name.to_string(), facts.kind, facts.revision)
+        };
+        let before = facts(native);
+        registry.follow_native_names(|_| Some("second".to_owned()));
+        assert_eq!(facts(native), before, "it was not sampled");
+        // As if it had been sampled.
+        let slot = registry.table.lock().by_tid[&native];
+        registry.table.lock().add_expired(slot, 1);
+        registry.follow_native_names(|_| Some("GC Thread#1".to_owned()));
+        let (name, kind, revision) = facts(native);
+        assert_eq!((name.as_str(), kind), ("GC Thread#1", ThreadKind::Gc));
+        assert!(revision > before.2);
+        assert_eq!(facts(java_thread).0, "java");
+        registry.stop();
+    });
+}
