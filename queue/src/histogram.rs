@@ -1,7 +1,7 @@
 //! A histogram that a signal handler can record into.
 //!
-//! Problem: the full distribution of the handler's run time and of the copied stack sizes is needed, and only the handler
-//! can measure them.
+//! Problem: the full distribution of the handler's run time and of the copied stack sizes is needed, and only the
+//! handler can measure them.
 //! Approach: buckets that are exact below 8 and then eight to each power of two, so that a bucket's width is at
 //! most an eighth of its lower bound for every value a `u64` can hold; recording is one relaxed addition.
 //! Invariant: all zero bytes are a valid histogram without values. Every `u64` has exactly one bucket and the

@@ -14,6 +14,16 @@
 //!   LostCounters::add, Histogram::record                                 snapshot
 //! ```
 //!
+//! # Rooms, from the bottom up
+//!
+//! - `sync`: atomics and cells, loom's in a model.
+//! - `fault`: orders that a test weakens.
+//! - `lost`: counters of refusals.
+//! - `histogram`: counts by size.
+//! - `ready_set`: which queues have requests.
+//! - `pool`: slabs for copies of stacks.
+//! - `ring`: queues of requests, their sizes, and the ring of the stack-walk API.
+//!
 //! # Duties of the user
 //!
 //! - One producer for each [`ThreadQueue`]: calls of [`ThreadQueue::push`] for the same queue never overlap.
@@ -95,18 +105,18 @@
 //! | `ElementRing::head` | `release` | `push` | the free place |
 //! | `ElementRing::pinned` | `unpin`; fence in `pin` | `claim`, after its fence | what was stored to pinned elements |
 //!
-//! Locked instructions are the exchange in `acquire`, before the copy, and the instructions that only the drain or a loss executes;
-//! [`Slab::publish`], [`ThreadQueue::push`] and [`ReadySet::mark`] consist of loads and stores.
+//! Locked instructions are the exchange in `acquire`, before the copy, and the instructions that only the drain or a
+//! loss executes; [`Slab::publish`], [`ThreadQueue::push`] and [`ReadySet::mark`] consist of loads and stores.
 //!
-//! Everything else is relaxed: `FreeList::word` publishes `SlabHeader::next`, the slab's owner makes the other changes of
-//! `SlabHeader::control` and the push that follows publishes them, and
+//! Everything else is relaxed: `FreeList::word` publishes `SlabHeader::next`, the slab's owner makes the other changes
+//! of `SlabHeader::control` and the push that follows publishes them, and
 //! [`LostCounters`], [`Histogram`] and the pool's counters are statistics that publish nothing.
 //!
-//! Loom explores these protocols, and `tests/loom.rs` shows for each that it detects a weakened order; a model with the same
-//! orders replaces the ring itself.
-//! Loom cannot show a handler that interrupts its own thread. There program order suffices: no operation is entered twice
-//! on one thread for the same queue, and the free lists admit a handler between any two instructions of an operation in
-//! progress, since the interrupted operation only finds its exchange refused.
+//! Loom explores these protocols, and `tests/loom.rs` shows for each that it detects a weakened order; a model with the
+//! same orders replaces the ring itself.
+//! Loom cannot show a handler that interrupts its own thread. There program order suffices: no operation is entered
+//! twice on one thread for the same queue, and the free lists admit a handler between any two instructions of an
+//! operation in progress, since the interrupted operation only finds its exchange refused.
 
 #![no_std]
 #![deny(unsafe_code)]
@@ -118,36 +128,26 @@ compile_error!("the queue needs a target with 64-bit atomics");
 #[cfg(loom)]
 extern crate std;
 
-mod capacity;
-mod element_ring;
 mod fault;
-mod free_list;
 mod histogram;
 mod lost;
 mod pool;
-mod pool_plan;
-mod pool_stats;
-mod prefetch;
 mod ready_set;
-mod request;
 mod ring;
-mod sizing;
-mod slab_header;
 mod sync;
-mod thread_queue;
 
-pub use capacity::Capacity;
-pub use element_ring::{Element, ElementRing, KEPT_WORDS, SHOWN_WORDS};
 #[cfg(loom)]
 pub use fault::{Fault, with_fault};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use lost::{Lost, LostCause, LostCounters};
-pub use pool::{Slab, SnapshotPool, SnapshotView};
-pub use pool_plan::{MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
-pub use pool_stats::{ClassStats, PoolStats};
+pub use pool::plan::{MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
+pub use pool::slab_header::SnapshotHandle;
+pub use pool::slabs::{Slab, SnapshotPool, SnapshotView};
+pub use pool::stats::{ClassStats, PoolStats};
 pub use ready_set::{ReadyIter, ReadySet};
-pub use request::{Request, RequestFlags};
-pub use ring::{RingEnds, RingStorage};
-pub use sizing::{QUIET_ROUNDS, SizeRange, Sizer};
-pub use slab_header::SnapshotHandle;
-pub use thread_queue::{Drain, ThreadQueue};
+pub use ring::capacity::Capacity;
+pub use ring::element_ring::{Element, ElementRing, KEPT_WORDS, SHOWN_WORDS};
+pub use ring::request::{Request, RequestFlags};
+pub use ring::sizing::{QUIET_ROUNDS, SizeRange, Sizer};
+pub use ring::spsc::{RingEnds, RingStorage};
+pub use ring::thread_queue::{Drain, ThreadQueue};

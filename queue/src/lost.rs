@@ -28,7 +28,8 @@ pub enum LostCause {
     Stopping,
     /// The delivery carried no context that could be trusted.
     BadContext,
-    /// The signal arrived after its timer had been replaced; it stands for no time, because the next timer accounts for it.
+    /// The signal arrived after its timer had been replaced; it stands for no time, because the next timer accounts for
+    /// it.
     Overtaken,
 }
 

@@ -9,8 +9,8 @@
 //! release; look at the consumer's swaps of that flag in the order in which they and the stores take effect.
 //! - A swap that reads the store, or a later store of the same flag, acquires the tail with it, and the drain that
 //!   follows finds the request. A swap reads the newest store before it, so this is the first swap after the store.
-//! - There is such a swap: until then the flag stays set, and each `take` scans it. A store that a scan misses, because it
-//!   comes after the scan or is not yet visible, is found by the next `take`.
+//! - There is such a swap: until then the flag stays set, and each `take` scans it. A store that a scan misses, because
+//!   it comes after the scan or is not yet visible, is found by the next `take`.
 //!
 //! An exchange clears the flag, because between a load and a store that clears it another mark could be made and
 //! wiped out, without its request having been acquired.

@@ -23,7 +23,8 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs `model` intact, then once for each of `faults`, which must make it fail; prints how many interleavings were explored.
+/// Runs `model` intact, then once for each of `faults`, which must make it fail; prints how many interleavings were
+/// explored.
 fn check(model: fn(), faults: &[Fault]) {
     let explored = std::sync::Arc::new(AtomicU64::new(0));
     explore(model, &explored);
@@ -532,8 +533,8 @@ fn a_stale_handle_is_refused_while_the_slab_is_used_again() {
     check(model, &[Fault::Generation]);
 }
 
-/// The producer changes the newest element while the consumer takes what it can: the consumer takes the changed element, or
-/// the producer is refused, or the element stays.
+/// The producer changes the newest element while the consumer takes what it can: the consumer takes the changed
+/// element, or the producer is refused, or the element stays.
 #[test]
 fn a_pinned_element_is_not_taken() {
     fn model() {

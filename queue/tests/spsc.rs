@@ -17,8 +17,8 @@ fn queue_of_16() -> ThreadQueue {
     queue
 }
 
-/// Pushes numbered requests while `goes_on` returns true for the next number; one that finds the ring full is counted as
-/// lost. Returns the count of both.
+/// Pushes numbered requests while `goes_on` returns true for the next number; one that finds the ring full is counted
+/// as lost. Returns the count of both.
 fn produce(index: u32, queue: &ThreadQueue, ready: &ReadySet<'_>, goes_on: impl Fn(u64) -> bool) -> u64 {
     let mut number = 0;
     while goes_on(number) {

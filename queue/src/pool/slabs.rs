@@ -1,7 +1,7 @@
 //! Preallocated slabs for copies of stacks.
 //!
-//! Problem: a handler needs a few kilobytes for its exclusive use at once, without an allocator, and safe code must be able
-//! to read them later by a number from a [`crate::Request`].
+//! Problem: a handler needs a few kilobytes for its exclusive use at once, without an allocator, and safe code must be
+//! able to read them later by a number from a [`crate::Request`].
 //! Approach: slabs in size classes carved from one region, a lock-free stack of free slabs for each class, and a
 //! state word for each slab (see `slab_header.rs`) that decides who may access its bytes.
 //!
@@ -27,10 +27,10 @@
     clippy::panic
 )]
 
-use crate::free_list::FreeList;
-use crate::pool_plan::{Layout, MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
-use crate::prefetch::{prefetch_for_reading, prefetch_for_writing};
-use crate::slab_header::{SlabHeader, SnapshotHandle};
+use crate::pool::free_list::FreeList;
+use crate::pool::plan::{Layout, MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
+use crate::pool::prefetch::{prefetch_for_reading, prefetch_for_writing};
+use crate::pool::slab_header::{SlabHeader, SnapshotHandle};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, array_of};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -160,7 +160,8 @@ impl<'m> SnapshotPool<'m> {
         }
     }
 
-    /// Prefetches a snapshot of `len` bytes that will be viewed soon; a hint, without effect for a handle that identifies none.
+    /// Prefetches a snapshot of `len` bytes that will be viewed soon; a hint, without effect for a handle that
+    /// identifies none.
     ///
     /// Handlers write past the caches, so that a read without it waits for memory at every line.
     pub fn prefetch_snapshot(&self, handle: SnapshotHandle, len: usize) {
@@ -234,8 +235,8 @@ impl<'m> SnapshotPool<'m> {
 
     /// Makes a pool of the planned slabs, all free.
     ///
-    /// Writes 16 bytes a slab at the start of the region and does not touch the slabs themselves, so that fresh pages of the
-    /// region take no memory until they are used.
+    /// Writes 16 bytes a slab at the start of the region and does not touch the slabs themselves, so that fresh pages
+    /// of the region take no memory until they are used.
     ///
     /// # Errors
     ///
@@ -269,8 +270,8 @@ impl<'m> SnapshotPool<'m> {
                     let successor = number.saturating_add(1);
                     let below = if successor == numbers.end { 0 } else { successor.saturating_add(1) };
                     let header = headers_ptr.wrapping_add(number as usize);
-                    // SAFETY: `headers` has room for `layout.slabs` headers from an address aligned to `SLAB_ALIGN`, and
-                    // the numbers of all classes together stay below that.
+                    // SAFETY: `headers` has room for `layout.slabs` headers from an address aligned to `SLAB_ALIGN`,
+                    // and the numbers of all classes together stay below that.
                     unsafe { header.write(SlabHeader::new(below, place)) };
                     place = place.wrapping_add((planned.bytes / SLAB_ALIGN) as u32);
                 }
@@ -324,8 +325,8 @@ impl<'m> SnapshotPool<'m> {
 
     /// Takes up to `count` free spare slabs of `class` out of service; returns how many there were.
     ///
-    /// `released` is called with the bytes of each, whose content is not needed: it may return their pages to the system.
-    /// Any thread may call this, beside handlers.
+    /// `released` is called with the bytes of each, whose content is not needed: it may return their pages to the
+    /// system. Any thread may call this, beside handlers.
     pub fn shrink(
         &self,
         class: usize,
@@ -356,8 +357,8 @@ impl<'m> SnapshotPool<'m> {
 
     /// The first `len` bytes of a published snapshot, or all of it if fewer were published.
     ///
-    /// `None` if the handle identifies no published snapshot: it is [`SnapshotHandle::NONE`], stale, forged, or already viewed
-    /// or released.
+    /// `None` if the handle identifies no published snapshot: it is [`SnapshotHandle::NONE`], stale, forged, or already
+    /// viewed or released.
     /// The slab is freed when the view is dropped.
     pub fn view(&self, handle: SnapshotHandle, len: usize) -> Option<SnapshotView<'_>> {
         let (_, class, header) = self.slab_of(handle)?;

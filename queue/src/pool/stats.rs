@@ -1,12 +1,12 @@
 //! Statistics of a snapshot pool.
 //!
 //! Problem: a pool that is too small loses whole stacks, so every shortage must be reported, class by class.
-//! Approach: the handler counts only shortages. The slabs in use are counted by visiting their headers, so that taking and
-//! freeing a slab touches no shared counter.
+//! Approach: the handler counts only shortages. The slabs in use are counted by visiting their headers, so that taking
+//! and freeing a slab touches no shared counter.
 //! Invariant: the figures are read without order; no access to a slab depends on them.
 
-use crate::pool::SnapshotPool;
-use crate::pool_plan::MAX_CLASSES;
+use crate::pool::plan::MAX_CLASSES;
+use crate::pool::slabs::SnapshotPool;
 use crate::sync::Ordering;
 
 /// Statistics of a pool.

@@ -1,7 +1,7 @@
 //! The free slabs of one size class.
 //!
-//! Problem: handlers on many threads take slabs and the sampler returns them, all without locks, and a slab that was just
-//! used should be used again soon, while it is in cache.
+//! Problem: handlers on many threads take slabs and the sampler returns them, all without locks, and a slab that was
+//! just used should be used again soon, while it is in cache.
 //! Approach: a Treiber stack of slab numbers, last in first out, linked through the slab headers.
 //! Invariant: a number is popped by one caller only until it is pushed again.
 //! The word carries a tag that every change increments: a handler that was preempted between reading the word and
@@ -19,7 +19,7 @@
 )]
 
 use crate::fault::{Fault, is_broken, ordering};
-use crate::slab_header::SlabHeader;
+use crate::pool::slab_header::SlabHeader;
 use crate::sync::{AtomicU64, Ordering, constructor};
 
 /// A stack of free slab numbers.

@@ -22,8 +22,8 @@
 //! comes before its store of `state` in program order.
 //! The second look at the old ring is needed because requests may have arrived between the first and the change of
 //! state; it also keeps the requests in order, as nothing of the new ring is read before it.
-//! An offer to a thread that gets no signal stays pending and costs nothing. When the thread has ended, the owner of its
-//! slot accepts the offer ([`ThreadQueue::adopt`]).
+//! An offer to a thread that gets no signal stays pending and costs nothing. When the thread has ended, the owner of
+//! its slot accepts the offer ([`ThreadQueue::adopt`]).
 //!
 //! Invariants:
 //! - `state` never returns to empty, so ends that were seen installed stay valid.
@@ -31,8 +31,8 @@
 //! - The consumer end is touched only by the holder of `draining`.
 //! - The offered producer belongs to the drain, except while `state` is offered: then it is the handler's.
 //!
-//! Unsafe code: the cells of the ends. The contract of `push` cannot be expressed as a type, because the producer is the
-//! handler that runs on that thread.
+//! Unsafe code: the cells of the ends. The contract of `push` cannot be expressed as a type, because the producer is
+//! the handler that runs on that thread.
 
 #![allow(unsafe_code, reason = "cells of the ring ends, shared between the handler and the drain")]
 #![deny(
@@ -43,11 +43,11 @@
     clippy::panic
 )]
 
-use crate::capacity::Capacity;
 use crate::fault::{Fault, is_broken, ordering};
 use crate::lost::LostCounters;
-use crate::request::Request;
-use crate::ring::{Consumer, Producer, RingEnds};
+use crate::ring::capacity::Capacity;
+use crate::ring::request::Request;
+use crate::ring::spsc::{Consumer, Producer, RingEnds};
 use crate::sync::{AtomicBool, AtomicU32, Ordering, UnsafeCell, constructor};
 use core::mem::MaybeUninit;
 
@@ -69,7 +69,8 @@ const fn is_steady(state: u32) -> bool {
 ///
 /// All zero bytes are a valid queue without a ring.
 ///
-/// The drain changes the line that the handler reads at each signal only to offer a ring, and no two queues share a line.
+/// The drain changes the line that the handler reads at each signal only to offer a ring, and no two queues share a
+/// line.
 #[repr(C, align(64))]
 pub struct ThreadQueue {
     /// [`EMPTY`], [`INSTALLING`] or the entries of the ring, with [`OFFERED`] or without.
@@ -125,9 +126,9 @@ const _: () = {
 };
 
 // SAFETY: the atomics may be shared as they are. The producer cell is reached only through `push` and `adopt`, whose
-// contract forbids two at a time, the ends of the drain only through `Drain`, of which `draining` admits one; the offered
-// cell belongs to the one or the other by `state`. The first ends are written only by the one `install` that wins the
-// exchange of `state`. The ends themselves are `Send`.
+// contract forbids two at a time, the ends of the drain only through `Drain`, of which `draining` admits one; the
+// offered cell belongs to the one or the other by `state`. The first ends are written only by the one `install` that
+// wins the exchange of `state`. The ends themselves are `Send`.
 unsafe impl Sync for ThreadQueue {}
 
 /// # Signal Safe Methods
@@ -328,7 +329,8 @@ impl Drain<'_> {
             ends.other_place = place;
             ends.phase = Phase::Offered;
         });
-        // Relaxed load: with nothing offered only the drain changes the state. Release: pairs with the acquire in `push`.
+        // Relaxed load: with nothing offered only the drain changes the state. Release: pairs with the acquire in
+        // `push`.
         let entries = self.queue.state.load(Ordering::Relaxed);
         self.queue.state.store(entries | OFFERED, ordering(Fault::Offer, Ordering::Release));
         Ok(())

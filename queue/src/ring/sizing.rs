@@ -19,7 +19,7 @@
     clippy::panic
 )]
 
-use crate::capacity::Capacity;
+use crate::ring::capacity::Capacity;
 
 /// Sizes a queue may take; with equal ends it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ impl Sizer {
         Self { lost_before: lost_full, high_water: 0, quiet: 0, has_grown: false }
     }
 
-    /// Requests refused since the last drain although the queue has grown before; call it before [`Sizer::after_drain`], with
-    /// the same `lost_full`.
+    /// Requests refused since the last drain although the queue has grown before; call it before
+    /// [`Sizer::after_drain`], with the same `lost_full`.
     pub fn lost_after_growth(&self, lost_full: u64) -> u64 {
         if self.has_grown { lost_full.saturating_sub(self.lost_before) } else { 0 }
     }

@@ -2,14 +2,14 @@
 //!
 //! Problem: stacks differ in depth by two orders of magnitude, and slabs of one size either waste memory or cut
 //! the deep ones.
-//! Approach: the caller plans up to eight size classes. This module checks the plan and lays its parts out in the caller's
-//! region: first the headers of all slabs, then the slabs, class after class. In both, the slabs that are there from the
-//! start come before the spare slabs.
+//! Approach: the caller plans up to eight size classes. This module checks the plan and lays its parts out in the
+//! caller's region: first the headers of all slabs, then the slabs, class after class. In both, the slabs that are
+//! there from the start come before the spare slabs.
 //! Invariant: every offset is a multiple of [`SLAB_ALIGN`], and all arithmetic is checked.
 
 use core::ops::Range;
 
-use crate::slab_header::{MAX_SLABS, SlabHeader};
+use crate::pool::slab_header::{MAX_SLABS, SlabHeader};
 
 /// Slabs start on cache lines: two of them never share one, and a view can be read as aligned words.
 pub const SLAB_ALIGN: usize = 64;

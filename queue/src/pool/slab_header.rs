@@ -17,13 +17,13 @@
 //!
 //! Why plain stores suffice for the other changes, so that taking a slab costs one locked instruction and
 //! publishing it none: each state but FILLED has one owner.
-//! FREE is left only by the caller that popped the slab, WRITING only by the holder of the [`crate::Slab`], VIEWED only by
-//! the holder of the view, and none of the three exists twice.
-//! All others use `claim`, which changes the word only by an exchange that expects FILLED, and so fails in all the states
-//! in which a store may happen. An exchange cannot straddle a store either: one that
+//! FREE is left only by the caller that popped the slab, WRITING only by the holder of the [`crate::Slab`], VIEWED only
+//! by the holder of the view, and none of the three exists twice.
+//! All others use `claim`, which changes the word only by an exchange that expects FILLED, and so fails in all the
+//! states in which a store may happen. An exchange cannot straddle a store either: one that
 //! succeeds has found FILLED in the same instant.
-//! A claim that was preempted before its exchange, while the slab went once through all 4096 generations, succeeds like one
-//! with a guessed handle, and gets bytes that were published.
+//! A claim that was preempted before its exchange, while the slab went once through all 4096 generations, succeeds like
+//! one with a guessed handle, and gets bytes that were published.
 
 #![deny(
     clippy::indexing_slicing,
@@ -104,8 +104,8 @@ pub(crate) struct SlabHeader {
     control: AtomicU64,
     /// The free slab below this one, plus one; meaningful while the slab is free, kept by the free list.
     pub(crate) next: AtomicU32,
-    /// Offset of the slab's bytes from the first slab, in units of `SLAB_ALIGN`; never changes. It lies here because the
-    /// caller that takes the slab needs it and has loaded this line.
+    /// Offset of the slab's bytes from the first slab, in units of `SLAB_ALIGN`; never changes. It lies here because
+    /// the caller that takes the slab needs it and has loaded this line.
     pub(crate) place: u32,
 }
 

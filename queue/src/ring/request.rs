@@ -7,7 +7,7 @@
 //! Invariant: a `Request` owns nothing. It may be copied, forged or dropped without any effect on memory safety;
 //! [`crate::SnapshotPool::view`] checks the handle.
 
-use crate::slab_header::SnapshotHandle;
+use crate::pool::slab_header::SnapshotHandle;
 
 /// One sample as the handler recorded it.
 #[repr(C)]
@@ -58,7 +58,8 @@ pub struct RequestFlags(u16);
 impl RequestFlags {
     /// Nothing special.
     pub const EMPTY: Self = Self(0);
-    /// The snapshot ends before the stack does, or has no frozen frames: the slab was too small, or the cap was reached.
+    /// The snapshot ends before the stack does, or has no frozen frames: the slab was too small, or the cap was
+    /// reached.
     pub const TRUNCATED: Self = Self(1 << 0);
     /// No stack could be copied; only the registers are valid.
     pub const NO_STACK: Self = Self(1 << 1);

@@ -33,8 +33,8 @@ macro_rules! prefetch {
     };
 }
 
-/// Prefetches the cache line at `address` for writing. Another processor was the last to change the lines that a handler
-/// changes; a read followed by a write would wait for each of them twice.
+/// Prefetches the cache line at `address` for writing. Another processor was the last to change the lines that a
+/// handler changes; a read followed by a write would wait for each of them twice.
 ///
 /// Written as an instruction because `_mm_prefetch` becomes a prefetch for reading on the x86-64 baseline, whose
 /// processors without the instruction execute it as a no-op (Intel SDM volume 2, PREFETCHW).

@@ -2,10 +2,11 @@
 //!
 //! Problem: a client of the stack-walk API that meets the same pc again changes the newest element instead of enqueuing
 //! another, while the consumer may be about to take it. The ends of [`crate::RingStorage`] hide their elements.
-//! Approach: positions count up for ever. `head` is the first that is not handled yet, `claimed` the first that the consumer
-//! has not taken, `tail` the first that is free. The producer *pins* an element before it uses it. The consumer claims
-//! elements before it reads them. Each side stores its own word and loads the other's then, with a full fence between, so at
-//! least one of the two sees the other's: the producer then refuses the element, or the consumer returns the claim.
+//! Approach: positions count up for ever. `head` is the first that is not handled yet, `claimed` the first that the
+//! consumer has not taken, `tail` the first that is free. The producer *pins* an element before it uses it. The
+//! consumer claims elements before it reads them. Each side stores its own word and loads the other's then, with a full
+//! fence between, so at least one of the two sees the other's: the producer then refuses the element, or the consumer
+//! returns the claim.
 //! Invariant: a pinned element is not claimed until it is unpinned, or the consumer overrides the pin.
 //!
 //! All words are atomics, so that a producer that keeps an element too long can do no harm but to its content.

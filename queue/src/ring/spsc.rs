@@ -9,7 +9,8 @@
 //! Invariant: at most one producer end and one consumer end exist for a ring, by type: splitting borrows the
 //! storage for its whole life.
 //!
-//! Under `cfg(loom)` a ring with the same algorithm and orders replaces it, because heapless does not use loom's atomics.
+//! Under `cfg(loom)` a ring with the same algorithm and orders replaces it, because heapless does not use loom's
+//! atomics.
 //!
 //! Source: `heapless` 0.9, `src/spsc.rs`.
 
@@ -22,8 +23,8 @@
     clippy::panic
 )]
 
-use crate::capacity::Capacity;
-use crate::request::Request;
+use crate::ring::capacity::Capacity;
+use crate::ring::request::Request;
 use crate::sync::constructor;
 #[cfg(not(loom))]
 use core::mem::MaybeUninit;
@@ -83,7 +84,8 @@ impl RingEnds {
         self.producer.capacity()
     }
 
-    /// A number that the owner of the ring's memory sets, 0 at first; [`crate::Drain::take_retired`] returns it with the ring.
+    /// A number that the owner of the ring's memory sets, 0 at first; [`crate::Drain::take_retired`] returns it with
+    /// the ring.
     pub fn place(&self) -> u32 {
         self.place
     }
@@ -94,8 +96,8 @@ impl RingEnds {
         Self { place, ..self }
     }
 
-    /// As [`RingEnds::in_region`] in memory that is zero already; writes nothing, so that fresh pages of the region take
-    /// no memory until the first request.
+    /// As [`RingEnds::in_region`] in memory that is zero already; writes nothing, so that fresh pages of the region
+    /// take no memory until the first request.
     ///
     /// # Safety
     ///
@@ -142,8 +144,8 @@ fn place<const N: usize>(region: &'static mut [MaybeUninit<u8>], write: bool) ->
         // exclusively, so nobody else accesses it.
         unsafe { storage.write(RingStorage::new()) };
     }
-    // SAFETY: the value was written just above, or is all zero, which is valid too. The exclusive borrow of `region` never
-    // ends and is not used again.
+    // SAFETY: the value was written just above, or is all zero, which is valid too. The exclusive borrow of `region`
+    // never ends and is not used again.
     let storage: &'static mut RingStorage<N> = unsafe { &mut *storage };
     Some(storage.split())
 }
