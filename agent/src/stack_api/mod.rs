@@ -13,6 +13,7 @@
 
 pub mod api;
 pub mod callback;
+mod created_vm;
 pub mod elements;
 pub mod entry;
 pub mod errno;

@@ -15,16 +15,13 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use jni::sys::{JavaVM, jsize};
-
+use super::created_vm::created_vm;
 use super::{api, start};
 use crate::jvmti::guard;
-use crate::jvmti::vm::Vm;
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 type Create =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
-type CreatedVms = unsafe extern "C" fn(*mut *mut JavaVM, jsize, *mut jsize) -> c_int;
 
 /// The C library's function. Relaxed: any caller may find it again.
 static CREATE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -73,19 +70,4 @@ fn look_for_vm() {
         IS_REFUSED.store(true, Ordering::Relaxed);
         crate::guest::log::print(&format!("{reason}; the stack-walk API is not available"));
     }
-}
-
-/// Finds the VM of this process. Not signal safe.
-pub fn created_vm() -> Option<Vm> {
-    // SAFETY: a NUL-terminated name.
-    let created = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"JNI_GetCreatedJavaVMs".as_ptr()) };
-    // SAFETY: null, or the VM's function of this type.
-    let created = unsafe { std::mem::transmute::<*mut c_void, Option<CreatedVms>>(created) };
-    let created = created?;
-    let (mut vm, mut count) = (std::ptr::null_mut(), 0);
-    // SAFETY: room for one VM.
-    let code = unsafe { created(&raw mut vm, 1, &raw mut count) };
-    let is_found = code == 0 && count == 1 && !vm.is_null();
-    // SAFETY: the VM of this process.
-    is_found.then(|| unsafe { Vm::new(vm) })
 }

@@ -25,9 +25,9 @@ use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::Stop;
 
 use super::api::{Api, api};
+use super::created_vm::created_vm;
 use super::elements::{Ring, free, new_ring};
 use super::iterator::{ApiIterator, INCLUDE_NON_JAVA_FRAMES};
-use super::preloaded;
 use super::queues::{self, Handler, MAX_ELEMENTS, Queue, Queues, queues};
 use super::subject::Subject;
 use super::walk::LiveWalk;
@@ -125,7 +125,7 @@ fn open(api: &'static Api) -> io::Result<&'static Queues> {
     }
     let region = slots::map_forever(SnapshotPool::bytes_needed(&SLABS) + queue::SLAB_ALIGN)?;
     let pool = SnapshotPool::new(region, &SLABS).map_err(|error| io::Error::other(error.to_string()))?;
-    let library = preloaded::created_vm().and_then(|vm| vm.library());
+    let library = created_vm().and_then(|vm| vm.library());
     let symbols = library.map_or_else(HiddenSymbols::default, |library| HiddenSymbols::new(library.origin()));
     let detector = Detector::choose_without_events(&api.hotspot, api.memory, &symbols);
     let freeing = CodeFreeing::choose(&api.hotspot, api.memory, Arc::new(symbols));

@@ -20,8 +20,9 @@ use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
 
 use super::api::{Api, api};
+use super::created_vm::created_vm;
+use super::queue_drain;
 use super::walk::LAST_WITH_ADDRESSES;
-use super::{preloaded, queue_drain};
 use crate::guest::log;
 use crate::jvmti::classes::ClassRef;
 use crate::jvmti::{Jvmti, JvmtiError, guard};
@@ -109,7 +110,7 @@ fn follow_classes(api: &'static Api) -> Result<(), String> {
     if api.hotspot.jdk_major() > LAST_WITH_ADDRESSES {
         return Err("jmethodIDs of this JVM are no addresses".to_owned());
     }
-    let vm = preloaded::created_vm().ok_or("there is no VM")?;
+    let vm = created_vm().ok_or("there is no VM")?;
     let text = |error: JvmtiError| error.to_string();
     let (jvmti, jni) = (vm.separate_jvmti().map_err(text)?, vm.jni().map_err(text)?);
     let capabilities = jvmtiCapabilities {
