@@ -5,9 +5,9 @@
 //! cargo bench -p collector --bench store -- query                     [JVMS=100 MINUTES=60 STACKS=4000]
 //! ```
 //!
-//! CPU time is that of the whole process, so that other programs on the machine do not count. `ingest` also tells what the
-//! wall clock says for each processor it may use; `taskset -c 0` in front of the command makes that one. Without files it
-//! replays those of `tests/recordings/`.
+//! CPU time is that of the whole process, so that other programs on the machine do not count. `ingest` also tells what
+//! the wall clock says for each processor it may use; `taskset -c 0` in front of the command makes that one. Without
+//! files it replays those of `tests/recordings/`.
 
 #![allow(missing_docs, reason = "a program, not a library")]
 
@@ -73,8 +73,8 @@ fn samples_in(message: &AgentMessage) -> u64 {
     }
 }
 
-/// A recording as what one process sends in ten minutes: it is repeated as if it went on, and what a session sends once is
-/// sent once.
+/// A recording as what one process sends in ten minutes: it is repeated as if it went on, and what a session sends once
+/// is sent once.
 struct Replay {
     stream: Vec<AgentMessage>,
     length_ns: u64,

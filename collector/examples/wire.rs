@@ -2,8 +2,8 @@
 //! `cargo run --release -p collector --example wire -- FILE.tickwalk [WINDOW_SECONDS=10]`.
 //!
 //! A recording is the agent's half of the connection, byte by byte. The windows show when the steady state begins: the
-//! columns are of the whole recording and of its second half. Acknowledgements, the other half, are counted as one for each
-//! message, which is more than a collector sends.
+//! columns are of the whole recording and of its second half. Acknowledgements, the other half, are counted as one for
+//! each message, which is more than a collector sends.
 
 use std::collections::BTreeMap;
 use std::path::Path;

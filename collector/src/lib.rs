@@ -3,8 +3,8 @@
 //! Problem: agents in JVMs deliver samples as a stream that may break off anywhere, and nothing that a collector has
 //! acknowledged may be lost.
 //! Approach, following one message: [`ingest`] reads it from a socket and appends it to a recording
-//! (`profile::source::recording`) or to a [`store`], and acknowledges it; [`http`] answers queries over the store through
-//! the model of a profile (`profile`); [`forward`] sends live profiles to OTLP receivers.
+//! (`profile::source::recording`) or to a [`store`], and acknowledges it; [`http`] answers queries over the store
+//! through the model of a profile (`profile`); [`forward`] sends live profiles to OTLP receivers.
 //! Invariant: received data is never guessed or silently dropped; unknown, cut and missing data is shown and counted.
 //!
 //! The interfaces for other programs, JSON included, are in `docs/formats.md`; the stream itself is described

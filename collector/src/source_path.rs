@@ -1,9 +1,9 @@
 //! Source texts below folders and in archives that the operator names.
 //!
-//! Problem: the page and the command show CPU time beside source lines, but the paths of files come from recordings, which
-//! any agent can send.
-//! Approach: a path consists of plain names, is looked up below the folders and inside the archives that were named at the
-//! start, and links that lead out of a folder are refused.
+//! Problem: the page and the command show CPU time beside source lines, but the paths of files come from recordings,
+//! which any agent can send.
+//! Approach: a path consists of plain names, is looked up below the folders and inside the archives that were named at
+//! the start, and links that lead out of a folder are refused.
 //! Invariant: nothing outside of the named folders and archives is read, whatever a recording says.
 
 use std::collections::HashMap;
@@ -69,8 +69,8 @@ impl SourcePath {
         places.iter().map(open).collect::<io::Result<_>>().map(SourcePath)
     }
 
-    /// Returns the text of a file by its package and name, such as `java/util/HashMap.java`, from the first place that has
-    /// it.
+    /// Returns the text of a file by its package and name, such as `java/util/HashMap.java`, from the first place that
+    /// has it.
     pub fn text(&self, file: &str) -> Option<String> {
         let is_plain = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
         if file.is_empty() || !is_plain || file.contains(['\\', '\0']) {

@@ -57,8 +57,8 @@ impl Sums {
     }
 }
 
-/// Runs `write` on a small and a realistic session, and on one that was recorded before messages had ids of stacks and counts
-/// of biased samples, and compares what `read` sees with the session.
+/// Runs `write` on a small and a realistic session, and on one that was recorded before messages had ids of stacks and
+/// counts of biased samples, and compares what `read` sees with the session.
 fn check(write: impl Fn(&ProcessProfile, &mut Vec<u8>), read: impl Fn(&[u8]) -> Sums) {
     let profiles = [small().profile(), realistic::shop(true).profile(), recorded::profile(recorded::EARLIER)];
     for profile in profiles {
@@ -271,8 +271,8 @@ fn the_sample_type_of_otlp_does_not_depend_on_the_interval() {
     }
 }
 
-/// What the specification's checker (`profcheck` of the OpenTelemetry project) requires, of profiles of real JVMs and of
-/// profiles with one kind of frame only.
+/// What the specification's checker (`profcheck` of the OpenTelemetry project) requires, of profiles of real JVMs and
+/// of profiles with one kind of frame only.
 #[test]
 fn otlp_has_what_the_specification_requires() {
     for name in ["h2-25", "planted-17", "planted-25", "lossy-21", "steady-25", "virtual-25"] {

@@ -1,5 +1,5 @@
-//! Ids of stacks by content, in recordings of real JVMs: a reader that knows only the definition of `design/wire-format.md`
-//! computes the ids that the agent has sent, and equal stacks of two sessions have equal ids.
+//! Ids of stacks by content, in recordings of real JVMs: a reader that knows only the definition of
+//! `design/wire-format.md` computes the ids that the agent has sent, and equal stacks of two sessions have equal ids.
 
 #[path = "support/recorded.rs"]
 mod recorded;

@@ -93,8 +93,8 @@ impl Run {
         Stacks::parse_collapsed(&self.tickwalk(&export))
     }
 
-    /// Asserts that `is_right` holds for all samples of `stacks`, which are some of this recording, but for those that a share
-    /// of `failing` gives by chance.
+    /// Asserts that `is_right` holds for all samples of `stacks`, which are some of this recording, but for those that
+    /// a share of `failing` gives by chance.
     ///
     /// Samples are counted by the mean weight of a sample, and each stack has one at least. Those without a copy of the
     /// stack are left out; the measured delays must explain them.

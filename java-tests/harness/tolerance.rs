@@ -40,12 +40,12 @@ pub fn binomial_tolerance(share: f64, samples: u64) -> f64 {
     DEVIATIONS * (share * (1.0 - share) / (samples.max(1) as f64)).sqrt()
 }
 
-/// Share of samples whose stack ends early or has a gap, on the safe side: the matrix shows 0.02 % over its programs, single
-/// programs up to 0.1 % (`design/measured/matrix.md`).
+/// Share of samples whose stack ends early or has a gap, on the safe side: the matrix shows 0.02 % over its programs,
+/// single programs up to 0.1 % (`design/measured/matrix.md`).
 pub const CUT_SHARE: f64 = 0.001;
 
-/// Returns the number of events that is exceeded by chance at most once in a million times, where each of `count` trials has this
-/// small `share` of events.
+/// Returns the number of events that is exceeded by chance at most once in a million times, where each of `count`
+/// trials has this small `share` of events.
 ///
 /// The Poisson distribution, whose tail lies above that of the binomial one.
 pub fn rare_events(share: f64, count: u64) -> u64 {
@@ -66,8 +66,8 @@ pub fn rare_events(share: f64, count: u64) -> u64 {
 /// Returns the largest plausible difference between the CPU time of one uninterrupted span of a thread and what was
 /// sampled in it.
 ///
-/// The first sample may stand for up to one and a half intervals before the span, as much at its end has no sample yet, and
-/// both samples may wait for their tick. The two errors have opposite signs.
+/// The first sample may stand for up to one and a half intervals before the span, as much at its end has no sample yet,
+/// and both samples may wait for their tick. The two errors have opposite signs.
 pub fn span_tolerance_ns(interval_ns: u64) -> u64 {
     interval_ns / 2 * 3 + MAX_TICK_DELAY_NS
 }

@@ -1,10 +1,10 @@
 //! Places of JDKs and programs that every JVM sees.
 //!
-//! Problem: another user cannot enter `/root`, where a clone may lie, and a JVM with its own `/tmp` sees nothing of a clone
-//! below it.
-//! Approach: a folder that every user can read, outside of those for temporary files, is used where it is. Others are copied
-//! once for each test program, to a folder that another process removes when the test program has ended in whatever way.
-//! Only the superuser can make such JVMs, so the copies may lie where only the superuser can write.
+//! Problem: another user cannot enter `/root`, where a clone may lie, and a JVM with its own `/tmp` sees nothing of a
+//! clone below it.
+//! Approach: a folder that every user can read, outside of those for temporary files, is used where it is. Others are
+//! copied once for each test program, to a folder that another process removes when the test program has ended in
+//! whatever way. Only the superuser can make such JVMs, so the copies may lie where only the superuser can write.
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};

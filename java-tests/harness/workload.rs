@@ -38,7 +38,8 @@ impl Workload {
         Self { class: Some(class), ..Self::with_arguments(Vec::new()) }
     }
 
-    /// Creates the real program `name` of `workloads/programs/programs.sh`, with a twentieth of its work; `scratch` is for its files.
+    /// Creates the real program `name` of `workloads/programs/programs.sh`, with a twentieth of its work; `scratch` is
+    /// for its files.
     ///
     /// # Panics
     /// If there is no such program.

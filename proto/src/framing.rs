@@ -16,9 +16,9 @@ use crate::v1::{AgentMessage, agent_message::Body};
 
 /// Maximum length of a message in bytes, without its prefix: 4 MiB, the default of gRPC implementations.
 ///
-/// A full batch of the agent has about 100 KB (10,000 samples). The limit bounds the buffer that a wrong length can cause.
-/// A decoded message can be larger than its encoding: the worst case is a list of empty entries, two bytes each on the
-/// wire and up to 100 bytes in memory.
+/// A full batch of the agent has about 100 KB (10,000 samples). The limit bounds the buffer that a wrong length can
+/// cause. A decoded message can be larger than its encoding: the worst case is a list of empty entries, two bytes each
+/// on the wire and up to 100 bytes in memory.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Bytes of the prefix of each message: flag and length.

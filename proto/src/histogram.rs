@@ -98,8 +98,8 @@ pub fn merge(into: &mut Histogram, from: &Histogram) {
 
 /// Returns the value below which a share `q` (0 to 1) of the counted values lie; 0 for an empty histogram.
 ///
-/// The result is the middle of that value's bucket, with a relative error of at most 1/16, and at most the largest value
-/// counted. `q` is clamped to 0 to 1.
+/// The result is the middle of that value's bucket, with a relative error of at most 1/16, and at most the largest
+/// value counted. `q` is clamped to 0 to 1.
 pub fn quantile(histogram: &Histogram, q: f64) -> u64 {
     let mut buckets: Vec<(u32, u64)> = histogram
         .bucket

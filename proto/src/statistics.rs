@@ -1,7 +1,7 @@
 //! Statistics messages omit unchanged parts.
 //!
-//! Problem: histograms and lists are most of a statistics message, and most of them do not change from one second to the
-//! next.
+//! Problem: histograms and lists are most of a statistics message, and most of them do not change from one second to
+//! the next.
 //! Approach: all values are cumulative, so an absent list, histogram or message has the value it was last sent with.
 
 use crate::v1::Statistics;

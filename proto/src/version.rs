@@ -1,7 +1,7 @@
 //! Magic number and version of a Tickwalk stream.
 //!
-//! Rule: fields may be added within a version, since protobuf readers skip unknown fields. A change of the meaning of an
-//! existing field raises [`WIRE_VERSION`], and a collector refuses an unknown version.
+//! Rule: fields may be added within a version, since protobuf readers skip unknown fields. A change of the meaning of
+//! an existing field raises [`WIRE_VERSION`], and a collector refuses an unknown version.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Forwards stored samples as OTLP profiles over gRPC.
 //!
-//! Problem: receivers of the samples may be unreachable, slow or failing, which must neither delay the store nor fill the
-//! memory.
+//! Problem: receivers of the samples may be unreachable, slow or failing, which must neither delay the store nor fill
+//! the memory.
 //! Approach: the store passes durable samples to a follower ([`crate::store::Follower`]). One thread sums them up by
 //! session, thread and stack, builds a request for each session every few seconds, and delivers the requests to each
 //! receiver in order, from a bounded buffer for each.

@@ -25,8 +25,8 @@ use super::places::Places;
 /// Pause after a failed accept: usually the process has run out of file descriptors.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Maximum length of request line and headers together, in bytes; hyper answers longer ones with 431. Query strings have
-/// up to 16 KiB.
+/// Maximum length of request line and headers together, in bytes; hyper answers longer ones with 431. Query strings
+/// have up to 16 KiB.
 const HEAD_BYTES: usize = 64 << 10;
 
 /// Limits for clients.

@@ -1,7 +1,7 @@
 //! The HTTP server of a collector: JSON API, metrics, health, and the web UI.
 //!
-//! Problem: people, browsers and monitoring systems send queries while agents send samples, and any peer that reaches the
-//! port can send any query.
+//! Problem: people, browsers and monitoring systems send queries while agents send samples, and any peer that reaches
+//! the port can send any query.
 //! Approach: axum on its own runtime; each query is answered on a blocking thread, a few at a time, by
 //! [`crate::query`]. Everything is read only. `connections` limits connections.
 //! Invariant: every input is bounded, and every error is a JSON object with one line of text.

@@ -1,4 +1,5 @@
-//! `/debug/pprof/profile?seconds=N`, the address at which Go programs offer their CPU profile: the next N seconds, in pprof.
+//! `/debug/pprof/profile?seconds=N`, the address at which Go programs offer their CPU profile: the next N seconds, in
+//! pprof.
 //!
 //! `go tool pprof`, Grafana Alloy, Parca and scripts that fetch profiles of Go programs read it as it is.
 
@@ -23,8 +24,8 @@ const MOST_SECONDS: u64 = 300;
 /// Time in which the samples of the last moment arrive: agents send once a second at least.
 const ARRIVAL: Duration = Duration::from_millis(1_500);
 
-/// Waits for the time that is asked for, and answers with its samples. A recording has no future, so its last seconds are
-/// the answer.
+/// Waits for the time that is asked for, and answers with its samples. A recording has no future, so its last seconds
+/// are the answer.
 pub(super) async fn profile(
     State(shared): State<Arc<Shared>>,
     pairs: Pairs,

@@ -27,11 +27,12 @@ const READ_BYTES: usize = 64 << 10;
 const HELLO_BYTES: usize = 256 << 10;
 
 /// Maximum bytes read from one connection after the stop: more than a socket buffer holds (208 KiB by default, 6 MiB at
-/// most for TCP), so that all bytes that arrived before the stop are read, and a peer that keeps sending cannot delay it.
+/// most for TCP), so that all bytes that arrived before the stop are read, and a peer that keeps sending cannot delay
+/// it.
 const DRAIN_BYTES: usize = 8 << 20;
 
-/// Maximum number of messages that may be missing behind the `Hello` of a connection: a collector that lost its store gets
-/// the messages that its predecessor has not acknowledged. An agent sends a few messages a second.
+/// Maximum number of messages that may be missing behind the `Hello` of a connection: a collector that lost its store
+/// gets the messages that its predecessor has not acknowledged. An agent sends a few messages a second.
 const MOST_MISSING: u64 = 1 << 32;
 
 /// Time a refused peer has to read the reason before the connection is closed.

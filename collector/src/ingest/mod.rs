@@ -1,11 +1,11 @@
 //! Receives the messages of agents: one thread for each connection, one recording for each session.
 //!
-//! Problem: several agents send at once; any of them may be slow, broken or hostile, reconnect during a session, or keep
-//! its connection open when the collector stops.
+//! Problem: several agents send at once; any of them may be slow, broken or hostile, reconnect during a session, or
+//! keep its connection open when the collector stops.
 //! Approach: a listener thread waits for connections and the stop signal; each connection has a blocking thread that
-//! appends received messages to the session's recording or to the store, and then acknowledges them. At stop the listener
-//! closes the reading half of every connection: bytes that have arrived are still stored and acknowledged, and reads
-//! return at once.
+//! appends received messages to the session's recording or to the store, and then acknowledges them. At stop the
+//! listener closes the reading half of every connection: bytes that have arrived are still stored and acknowledged, and
+//! reads return at once.
 //! Invariant: a message is acknowledged only after it was stored; a fault of one connection ends that connection only.
 
 mod access;

@@ -1,8 +1,8 @@
 //! Sessions and the files or stores that hold them.
 //!
-//! A session outlives its connections: an agent that lost its connection reconnects with the same session id and repeats
-//! what was not acknowledged. Its recording is open while a connection uses it, and resumed from the file afterwards, also
-//! after a restart of the collector.
+//! A session outlives its connections: an agent that lost its connection reconnects with the same session id and
+//! repeats what was not acknowledged. Its recording is open while a connection uses it, and resumed from the file
+//! afterwards, also after a restart of the collector.
 //!
 //! A collector outlives thousands of JVMs, so sessions without a connection are evicted when the limit is reached: the
 //! store, or a file name with the session id, has what is needed to resume them. Sessions of [`Destination::File`] are
@@ -43,8 +43,8 @@ impl SessionSink for SessionWriter {
 /// Place where sessions are stored.
 #[derive(Clone, Debug)]
 pub enum Destination {
-    /// The first session replaces this file; each further session gets a file beside it, with the process id added to the
-    /// name.
+    /// The first session replaces this file; each further session gets a file beside it, with the process id added to
+    /// the name.
     File(PathBuf),
     /// Each session has its own file in this directory, `PID-SESSION.tickwalk`.
     Directory(PathBuf),

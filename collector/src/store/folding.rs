@@ -1,7 +1,7 @@
 //! Virtual threads beyond a bound, which are counted for their carriers.
 //!
-//! Problem: a program can start a virtual thread for each request. A hundred programs with fifty a second fill the memory
-//! of a partition in minutes, and partitions of minutes use up the store's files in days.
+//! Problem: a program can start a virtual thread for each request. A hundred programs with fifty a second fill the
+//! memory of a partition in minutes, and partitions of minutes use up the store's files in days.
 //! Approach: the first [`MOST_VIRTUAL`] of a session in a partition have rows and names of their own. Samples of later
 //! ones are stored for their carriers, as an agent does with virtual threads that it cannot keep; carriers have the
 //! accounts anyway.
@@ -15,8 +15,8 @@ use proto::v1::{Thread, ThreadKind};
 /// day.
 pub(super) const MOST_VIRTUAL: usize = 4096;
 
-/// Virtual threads whose carriers are known. Agents number threads in order of appearance and virtual threads are short,
-/// so samples belong to the newest ones; older ones appear as an unknown thread.
+/// Virtual threads whose carriers are known. Agents number threads in order of appearance and virtual threads are
+/// short, so samples belong to the newest ones; older ones appear as an unknown thread.
 const MOST_FOLDED: usize = 16_384;
 
 /// Approximate memory of one of them.

@@ -229,7 +229,8 @@ impl Page<'_> {
 
     /// Waits until an expression is true.
     pub fn until(&self, expression: &str) {
-        // In the page, so that no reply is on its way meanwhile; a navigation in the middle answers with an error, hence the loop.
+        // In the page, so that no reply is on its way meanwhile; a navigation in the middle answers with an error,
+        // hence the loop.
         let wait = format!(
             "new Promise((done) => {{ const end = performance.now() + 20000; const look = () => {{ let is = false; \
              try {{ is = Boolean({expression}); }} catch {{ }} if (is) done('yes'); \

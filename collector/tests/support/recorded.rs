@@ -2,9 +2,9 @@
 //!
 //! They were made with `-agentpath:libtickwalk.so=file=...`: `h2-25` is the demo's H2 script on JDK 25, `planted-17`
 //! and `steady-25` the workload PlantedRegression with its stages equal, `planted-25` with one that does three times
-//! the work, and `lossy-21` an equal one with queues of 16 entries that are drained every half second, so that its account
-//! shows losses; `twice-25-1` and `-2` are two runs of RegexStrings with C1 alone at an interval of 1 ms; `virtual-25` is
-//! VirtualThreads, a thousand virtual threads, at 1 ms.
+//! the work, and `lossy-21` an equal one with queues of 16 entries that are drained every half second, so that its
+//! account shows losses; `twice-25-1` and `-2` are two runs of RegexStrings with C1 alone at an interval of 1 ms;
+//! `virtual-25` is VirtualThreads, a thousand virtual threads, at 1 ms.
 
 use std::path::Path;
 

@@ -143,7 +143,8 @@ impl Schedule {
     /// Brief statistics take some 80 bytes with their acknowledgement.
     const SAMPLES_OF_BRIEF: u64 = 50;
     const LONGEST_BRIEF_S: u64 = 5;
-    /// Whole statistics take about a kilobyte, and 30 bytes for each thread: about a byte per sample at a thousand samples.
+    /// Whole statistics take about a kilobyte, and 30 bytes for each thread: about a byte per sample at a thousand
+    /// samples.
     const SAMPLES_OF_WHOLE: u64 = 1000;
     const LONGEST_WHOLE_S: u64 = 60;
 

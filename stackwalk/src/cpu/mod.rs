@@ -1,10 +1,10 @@
 //! The seam to the CPU: registers, instructions and frame shapes; the rest of the crate knows none of these.
 //!
-//! Each supported CPU is one folder. This file selects it: the CPU of the target, or aarch64 in the package `stackwalk-aarch64`,
-//! which replays stacks of that CPU on any machine; `rules` holds the types that the folders and the walker share.
-//! A folder for another CPU offers the names below; where its code has no such case, a function returns `None`, 0 or
-//! `false`, and a constant is small but not 0. All functions are pure: code bytes, registers or stack words in, a verdict
-//! out. They allocate nothing and panic on no input.
+//! Each supported CPU is one folder. This file selects it: the CPU of the target, or aarch64 in the package
+//! `stackwalk-aarch64`, which replays stacks of that CPU on any machine; `rules` holds the types that the folders and
+//! the walker share. A folder for another CPU offers the names below; where its code has no such case, a function
+//! returns `None`, 0 or `false`, and a constant is small but not 0. All functions are pure: code bytes, registers or
+//! stack words in, a verdict out. They allocate nothing and panic on no input.
 //!
 //! | name | meaning |
 //! |---|---|

@@ -21,16 +21,16 @@ pub(crate) struct FrameRegisters {
 
 /// State of a frame, and with it the rule that leads to its caller; `size` is the complete frame's size.
 ///
-/// The equations of x86-64, whose calls push the return address, stand first; where a call leaves it in the link register
-/// lr, the equation behind the semicolon applies.
+/// The equations of x86-64, whose calls push the return address, stand first; where a call leaves it in the link
+/// register lr, the equation behind the semicolon applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unwind {
     /// The frame is complete: (pc, sp, fp) = ([sp + size - 8], sp + size, [sp + size - 16]).
     Whole,
     /// The frame is complete and this many words were pushed below it.
     Below(u64),
-    /// The frame is allocated but fp is not saved yet, or restored already: (pc, sp, fp) = ([sp + size - 8], sp + size, fp);
-    /// (lr, sp + size, fp).
+    /// The frame is allocated but fp is not saved yet, or restored already: (pc, sp, fp) = ([sp + size - 8], sp + size,
+    /// fp); (lr, sp + size, fp).
     WholeFpLive,
     /// Nothing but the return address is there: (pc, sp, fp) = ([sp], sp + 8, fp); (lr, sp, fp).
     Return,

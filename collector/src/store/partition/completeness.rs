@@ -2,8 +2,8 @@
 //!
 //! Problem: blocks have checksums, but a row whose key is overwritten, or whose page no longer leads to it, is in no
 //! answer, and nobody would notice.
-//! Approach: `meta` has the sum of the hashes of all keys of each table, and of each level of a table of sums. It changes
-//! in the transaction that changes the rows, and is compared once, at the first query.
+//! Approach: `meta` has the sum of the hashes of all keys of each table, and of each level of a table of sums. It
+//! changes in the transaction that changes the rows, and is compared once, at the first query.
 
 use rusqlite::Connection;
 
@@ -12,8 +12,8 @@ use super::super::rollup::Level;
 use super::keys;
 use super::tables::{ALL, number};
 
-/// Returns the statement that creates all sums. They are changed only where they exist: partitions of early versions have
-/// none.
+/// Returns the statement that creates all sums. They are changed only where they exist: partitions of early versions
+/// have none.
 pub(super) fn create() -> String {
     let rows: Vec<String> = names().map(|name| format!("('{name}', 0)")).collect();
     format!("INSERT INTO meta VALUES{};", rows.join(", "))

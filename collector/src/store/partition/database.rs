@@ -41,7 +41,8 @@ const MOST_IDLE: usize = 2;
 /// Length of the log, in pages, at which a commit copies it to the file, and to which it is truncated: 4 MiB.
 const LOG_PAGES: u64 = 256;
 
-/// Length of a log that upkeep shortens: it occurs after a large fold, or while overlapping queries keep the log in use.
+/// Length of a log that upkeep shortens: it occurs after a large fold, or while overlapping queries keep the log in
+/// use.
 const LONG_LOG_BYTES: u64 = 8 * LOG_PAGES * PAGE_BYTES;
 
 /// Maximum wait for readers before an exclusive change, which is otherwise tried again a minute later.
@@ -209,8 +210,8 @@ impl Database {
         Ok(connection)
     }
 
-    /// Returns the cause of an I/O error. SQLite reports a full disk, but neither a quota nor a file system that reports
-    /// missing space late. A trial file of this length, written beside this one, finds those.
+    /// Returns the cause of an I/O error. SQLite reports a full disk, but neither a quota nor a file system that
+    /// reports missing space late. A trial file of this length, written beside this one, finds those.
     fn with_cause(&self, error: StoreError) -> StoreError {
         let StoreError::Io(_) = error else { return error };
         let path = self.path.with_extension(format!("trial.{UNFINISHED}"));

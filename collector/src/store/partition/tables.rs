@@ -1,7 +1,7 @@
 //! The tables of a partition, and the statements that read and write them.
 //!
-//! All tables but `meta` have a key of numbers and a block of bytes. Rows are stored in the order of insertion, beside an
-//! index of keys: for blocks of some kilobytes this is faster than rows in the tree of keys (`design/store.md`).
+//! All tables but `meta` have a key of numbers and a block of bytes. Rows are stored in the order of insertion, beside
+//! an index of keys: for blocks of some kilobytes this is faster than rows in the tree of keys (`design/store.md`).
 //! SQLite's numbers are signed. Session ids, which use all 64 bits, are stored with their highest bit inverted, which
 //! keeps their order; times, folds and numbers of `meta` are stored as signed numbers of the same bits.
 
@@ -289,8 +289,8 @@ impl Table {
         Ok(start.map(i64::cast_unsigned))
     }
 
-    /// Visits the rows that start in `range`, of `level` in a table of sums, and of the sessions that `is_selected` selects, by
-    /// start, session and fold. Blocks of other sessions are not read.
+    /// Visits the rows that start in `range`, of `level` in a table of sums, and of the sessions that `is_selected`
+    /// selects, by start, session and fold. Blocks of other sessions are not read.
     pub(super) fn range(
         &self,
         connection: &Connection,

@@ -4,7 +4,8 @@ use proto::v1::Statistics;
 
 use super::*;
 
-/// One agent has a clock that is ten years ahead: its samples and those of all others lose resolution and expire in time.
+/// One agent has a clock that is ten years ahead: its samples and those of all others lose resolution and expire in
+/// time.
 #[test]
 fn a_clock_that_is_ahead_does_not_stop_retention() {
     let directory = tempfile::tempdir().expect("temporary directory");

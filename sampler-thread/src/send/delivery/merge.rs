@@ -1,9 +1,9 @@
 //! Merges samples in the backlog: sums by (time, thread, stack), coarser in time the more there are.
 //!
 //! Problem: an absence of the collector of an hour must take bounded memory and lose no CPU time.
-//! Approach: rows are keyed by the time, rounded to a resolution that doubles whenever there are too many rows. If an hour
-//! is not coarse enough, stacks are given up, which leaves one row for each thread; [`super::threads`] limits the number
-//! of threads.
+//! Approach: rows are keyed by the time, rounded to a resolution that doubles whenever there are too many rows. If an
+//! hour is not coarse enough, stacks are given up, which leaves one row for each thread; [`super::threads`] limits the
+//! number of threads.
 //! Invariant: sums of CPU time and of counts stay the same.
 
 use std::hash::BuildHasherDefault;
@@ -96,7 +96,8 @@ impl Merged {
 
     /// Adds the rows of a batch.
     ///
-    /// `is_known` is whether a stack's entry was or will be sent; `id` returns the id under which a thread's rows are kept.
+    /// `is_known` is whether a stack's entry was or will be sent; `id` returns the id under which a thread's rows are
+    /// kept.
     pub fn add(&mut self, batch: &SampleBatch, is_known: impl Fn(u64) -> bool, id: impl Fn(u32) -> u32) {
         for sample in rows(batch) {
             let count = sample.count;
@@ -129,8 +130,8 @@ impl Merged {
             insert(&mut self.rows, key, row, self.resolution_ns);
         }
         if give_up_stacks {
-            // Merging visits every row. If threads alone make up half of the limit, the next time is when there are twice
-            // as many rows.
+            // Merging visits every row. If threads alone make up half of the limit, the next time is when there are
+            // twice as many rows.
             let left = self.rows.len();
             self.fold_threshold =
                 if left > self.max_rows / 2 { left.saturating_mul(2) } else { self.max_rows };

@@ -1,12 +1,12 @@
 //! Threads in the backlog: their entries and accounts.
 //!
-//! Problem: a program may start ten million short threads during an absence of the collector; an entry, an account and a
-//! row for each take too much memory.
-//! Approach: from [`MAX_WAITING`] entries on, the threads with the least CPU time are folded until half of the entries are
-//! left: ended platform threads into one entry for each kind of thread, named [`ENDED`]; virtual threads into their
+//! Problem: a program may start ten million short threads during an absence of the collector; an entry, an account and
+//! a row for each take too much memory.
+//! Approach: from [`MAX_WAITING`] entries on, the threads with the least CPU time are folded until half of the entries
+//! are left: ended platform threads into one entry for each kind of thread, named [`ENDED`]; virtual threads into their
 //! carrier, which has their account anyway.
-//! Invariants: a platform thread is folded with its account and all its rows, so that each account agrees with its samples
-//! and the sums stay the same. Live threads and threads whose entry was sent are not folded.
+//! Invariants: a platform thread is folded with its account and all its rows, so that each account agrees with its
+//! samples and the sums stay the same. Live threads and threads whose entry was sent are not folded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -26,7 +26,8 @@ const MAX_CARRIERS: usize = 65_536;
 /// Name of the entry for threads that started and ended during an absence of the collector.
 pub const ENDED: &str = "[ended threads]";
 
-/// Ids from here down stand for ended threads, one for each kind; agents use ids from 1 on, and collectors use higher ids.
+/// Ids from here down stand for ended threads, one for each kind; agents use ids from 1 on, and collectors use higher
+/// ids.
 const LAST_ID: u32 = (1 << 31) - 1;
 
 type Map<V> = HashMap<u32, V, BuildHasherDefault<FxHasher>>;
@@ -160,8 +161,8 @@ impl Threads {
 
     /// Adapts to a collector that lost every entry.
     ///
-    /// Entries of platform threads that rows may refer to wait again; rows of virtual threads without a waiting entry move
-    /// to their carriers.
+    /// Entries of platform threads that rows may refer to wait again; rows of virtual threads without a waiting entry
+    /// move to their carriers.
     pub fn send_again(&mut self, rows: &mut Merged) {
         for (&id, thread) in &self.sent {
             self.waiting.entry(id).or_insert_with(|| thread.clone());

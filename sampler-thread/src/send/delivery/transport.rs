@@ -28,7 +28,8 @@ const IO_TIMEOUT: Duration = Duration::from_secs(5);
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
 
-/// Beginning of the names of the private directories in which `tickwalk record` and `tickwalk attach` make their sockets.
+/// Beginning of the names of the private directories in which `tickwalk record` and `tickwalk attach` make their
+/// sockets.
 const PRIVATE_PREFIX: &str = "tickwalk-";
 
 /// Why a TLS target cannot be used.
@@ -131,7 +132,8 @@ impl Target {
     /// Connects.
     ///
     /// # Errors
-    /// Errors of the socket, of name resolution and of TLS; `PermissionDenied` if samples would cross a network unencrypted.
+    /// Errors of the socket, of name resolution and of TLS; `PermissionDenied` if samples would cross a network
+    /// unencrypted.
     pub fn connect(&self) -> io::Result<Connection> {
         match self {
             Self::Unix(path) => {

@@ -1,7 +1,9 @@
 //! Frames messages, splits those that are too long, and states the shift of the clocks.
 //!
-//! Problem: a dictionary after a burst of class loading, or the accounts of 100,000 threads, exceed the longest message.
-//! Approach: columns and lists are split into several messages of about [`PART_BYTES`], in the order of their references.
+//! Problem: a dictionary after a burst of class loading, or the accounts of 100,000 threads, exceed the longest
+//! message.
+//! Approach: columns and lists are split into several messages of about [`PART_BYTES`], in the order of their
+//! references.
 //! Invariant: every entry is in exactly one message, before those that refer to it.
 
 use prost::Message as _;
@@ -250,7 +252,8 @@ mod tests {
         assert_eq!(seen, 200_000);
     }
 
-    /// A machine that slept for two hours has the same difference of clocks as one whose `Hello` states it two hours less.
+    /// A machine that slept for two hours has the same difference of clocks as one whose `Hello` states it two hours
+    /// less.
     #[test]
     fn samples_and_statistics_state_how_far_the_clocks_have_moved() {
         const SLEPT_MS: i64 = 2 * 3600 * 1000;

@@ -1,8 +1,8 @@
 //! Destinations of messages: a recording file, a collector, or both.
 //!
 //! Problem: a slow, dead or full destination must not stop the sampler thread, and must be reported.
-//! Approach: every destination is a [`Sink`] with its own sequence numbers. One that fails is dropped with one log line,
-//! the others go on. A collector ([`crate::send::delivery`]) does not fail: the connection is made again.
+//! Approach: every destination is a [`Sink`] with its own sequence numbers. One that fails is dropped with one log
+//! line, the others go on. A collector ([`crate::send::delivery`]) does not fail: the connection is made again.
 //! Invariant: a sink gets every message of the session, in order.
 
 mod encoder;

@@ -1,9 +1,9 @@
-//! Cases that code for this CPU does not have: string code and stubs that keep words below a frame without pushing them.
-//! Ways of control are not followed: routines keep the link register or a frame record, so nothing hides a return address.
-//! That interrupts give accesses to memory up has not been measured on this CPU.
+//! Cases that code for this CPU does not have: string code and stubs that keep words below a frame without pushing
+//! them. Ways of control are not followed: routines keep the link register or a frame record, so nothing hides a return
+//! address. That interrupts give accesses to memory up has not been measured on this CPU.
 //!
-//! Sources: `string_indexof`, `string_compare` and `generate_slow_subtype_check` in `cpu/aarch64`, JDK 11 to 25: all work in
-//! registers.
+//! Sources: `string_indexof`, `string_compare` and `generate_slow_subtype_check` in `cpu/aarch64`, JDK 11 to 25: all
+//! work in registers.
 
 use crate::cpu::rules::{Around, ForwardExceptionPlace, Unwind};
 

@@ -1,7 +1,7 @@
 //! Call instructions, and the trampolines through which compiled code calls code that is far away.
 //!
-//! Sources: `cpu/aarch64/nativeInst_aarch64.hpp`, `macroAssembler_aarch64.cpp` (`trampoline_call`, `emit_trampoline_stub`,
-//! `far_call`, `movptr`), `MachCallRuntime` in `aarch64.ad`, JDK 11 to 25.
+//! Sources: `cpu/aarch64/nativeInst_aarch64.hpp`, `macroAssembler_aarch64.cpp` (`trampoline_call`,
+//! `emit_trampoline_stub`, `far_call`, `movptr`), `MachCallRuntime` in `aarch64.ad`, JDK 11 to 25.
 
 use super::instruction::{
     INSTRUCTION_BYTES, backwards, call_distance, called_register, instructions, pc_relative,

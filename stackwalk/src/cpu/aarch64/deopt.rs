@@ -8,8 +8,8 @@
 //! uncommon trap stub:       stp x29, x30, [sp, #-16]!   ...
 //! ```
 //!
-//! Sources: `emit_deopt_handler` in `cpu/aarch64/aarch64.ad` and `c1_LIRAssembler_aarch64.cpp`, `generate_deopt_blob` and
-//! `generate_uncommon_trap_blob` in `cpu/aarch64/sharedRuntime_aarch64.cpp`, JDK 11 to 25.
+//! Sources: `emit_deopt_handler` in `cpu/aarch64/aarch64.ad` and `c1_LIRAssembler_aarch64.cpp`, `generate_deopt_blob`
+//! and `generate_uncommon_trap_blob` in `cpu/aarch64/sharedRuntime_aarch64.cpp`, JDK 11 to 25.
 
 use super::instruction::{POP_RECORD, PUSH_RECORD, RET, first, last, thread_store};
 use crate::cpu::rules::{Around, DeoptPlace};
@@ -36,8 +36,8 @@ pub(crate) fn deopt_place(around: Around<'_>) -> DeoptPlace {
 /// Bytes of a deoptimisation handler: its own address and a jump by up to three instructions.
 pub(crate) const DEOPT_HANDLER_BYTES: u64 = 16;
 
-/// Bytes from the start of a handler of JDK 26 and later to its entry: a near call of the stub, whose return address is the
-/// entry.
+/// Bytes from the start of a handler of JDK 26 and later to its entry: a near call of the stub, whose return address is
+/// the entry.
 pub(crate) const DEOPT_CALL_BYTES: u64 = 4;
 /// Bytes of the whole handler: the call and the jump back.
 pub(crate) const DEOPT_CALL_REACH: usize = 8;

@@ -10,8 +10,8 @@ use crate::cpu::rules::FrameRegisters;
 pub const DWARF_SAVED: [u16; 12] = [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30];
 /// Number of the stack pointer.
 pub const DWARF_STACK_POINTER: u16 = 31;
-/// Most registers with a rule in one row: those above, d8 to d15, the state of the return address's signature, and some of
-/// functions with conventions of their own.
+/// Most registers with a rule in one row: those above, d8 to d15, the state of the return address's signature, and some
+/// of functions with conventions of their own.
 pub const DWARF_ROW_RULES: usize = 32;
 
 /// The values of [`DWARF_SAVED`].

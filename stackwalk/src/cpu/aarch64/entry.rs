@@ -6,8 +6,8 @@
 //! adapter:    mov x13 or x19, sp   sub sp, sp, #n   ...   br x8
 //! ```
 //!
-//! Sources: `generate_call_stub` in `cpu/aarch64/stubGenerator_aarch64.cpp`, `gen_c2i_adapter`, `patch_callers_callsite` in
-//! `cpu/aarch64/sharedRuntime_aarch64.cpp`, JDK 11 to 25.
+//! Sources: `generate_call_stub` in `cpu/aarch64/stubGenerator_aarch64.cpp`, `gen_c2i_adapter`,
+//! `patch_callers_callsite` in `cpu/aarch64/sharedRuntime_aarch64.cpp`, JDK 11 to 25.
 
 use super::instruction::{POP_RECORD, PUSH_RECORD, RET, backwards, instructions};
 use super::registers::PreservedRegisters;
@@ -19,11 +19,11 @@ pub(crate) const CALL_STUB_REACH: u64 = 0x180;
 /// Longest code of the call stub after its `ret`, in instructions: three results, each stored by two.
 const RESULT_BLOCKS: usize = 6;
 
-/// State of the call stub's frame at `pc`: [`Unwind::Whole`] once the wrapper is stored `wrapper` words from fp; until then it
-/// is in x0.
+/// State of the call stub's frame at `pc`: [`Unwind::Whole`] once the wrapper is stored `wrapper` words from fp; until
+/// then it is in x0.
 ///
-/// `pc` and `returns`, the return address of its call, are indices into `code`. `None` for other code, and once the frame
-/// pointer is gone, where nothing leads to the wrapper.
+/// `pc` and `returns`, the return address of its call, are indices into `code`. `None` for other code, and once the
+/// frame pointer is gone, where nothing leads to the wrapper.
 pub(crate) fn entry_frame(code: &[u8], returns: usize, pc: usize, wrapper: i64) -> Option<Unwind> {
     let (before, after) = code.split_at_checked(returns)?;
     // stp x0, x1, [x29, #8 * wrapper].
@@ -50,8 +50,8 @@ pub(crate) fn entry_frame(code: &[u8], returns: usize, pc: usize, wrapper: i64) 
     })
 }
 
-/// Returns whether an adapter from compiled to interpreted code has copied the caller's sp into a register; `before` is its
-/// code up to the pc.
+/// Returns whether an adapter from compiled to interpreted code has copied the caller's sp into a register; `before` is
+/// its code up to the pc.
 pub(crate) fn has_saved_sender_sp(before: &[u8]) -> bool {
     // mov x13, sp; mov x19, sp; and br, with which the adapter before ends.
     let found = backwards(before).find(|instruction| {

@@ -36,15 +36,16 @@ pub(crate) const INTERPRETER_LOCALS: i64 = -8;
 pub(crate) const INTERPRETER_BCP: i64 = -9;
 /// Bytes from fp to the lowest fixed slot: a complete interpreter frame reaches at least there.
 pub(crate) const INTERPRETER_FIXED_BYTES: u64 = 80;
-/// Words from fp to the `JavaCallWrapper*` in the frame of the call stub (`entry_frame_call_wrapper_offset`); in no table.
+/// Words from fp to the `JavaCallWrapper*` in the frame of the call stub (`entry_frame_call_wrapper_offset`); in no
+/// table.
 pub(crate) const ENTRY_WRAPPER: Option<i32> = Some(-8);
 
-/// Words above sp that may hold temporaries pushed by compiled code: collectors' barriers save up to 18 general registers
-/// and some vector registers.
+/// Words above sp that may hold temporaries pushed by compiled code: collectors' barriers save up to 18 general
+/// registers and some vector registers.
 pub(crate) const MAX_PUSHED_WORDS: u64 = 64;
 
-/// Bytes between the sp of the Java frame that native code returns to and the sp in its anchor. The interpreter reserves
-/// space for all values of a method below the last one in use, and its anchor has the latter's address.
+/// Bytes between the sp of the Java frame that native code returns to and the sp in its anchor. The interpreter
+/// reserves space for all values of a method below the last one in use, and its anchor has the latter's address.
 pub(crate) const ANCHOR_SLACK: u64 = 4096;
 
 /// Bits of an address that every kernel lets user space use, unless a program asks for more.
@@ -52,8 +53,8 @@ const ADDRESS_BITS: u32 = 48;
 
 /// The return address that is saved in `word`, without its signature; `stack` is an address on the stack.
 ///
-/// Signed addresses have bits above those of all addresses. Kernels with smaller address spaces sign from their highest bit
-/// on, below which stacks lie.
+/// Signed addresses have bits above those of all addresses. Kernels with smaller address spaces sign from their highest
+/// bit on, below which stacks lie.
 #[must_use]
 pub fn return_address(word: u64, stack: u64) -> u64 {
     if word >> ADDRESS_BITS == 0 {
@@ -95,14 +96,15 @@ pub(crate) fn return_address_of_call(_sp: u64) -> Option<u64> {
     None
 }
 
-/// True if the interpreter's entry of an intrinsic method jumps to a routine of `StubRoutines`, which then returns to the
-/// method's caller.
+/// True if the interpreter's entry of an intrinsic method jumps to a routine of `StubRoutines`, which then returns to
+/// the method's caller.
 ///
-/// Source: `generate_CRC32_update_entry` and others in `cpu/aarch64/templateInterpreterGenerator_aarch64.cpp`, JDK 11 to 25.
+/// Source: `generate_CRC32_update_entry` and others in `cpu/aarch64/templateInterpreterGenerator_aarch64.cpp`, JDK 11
+/// to 25.
 pub(crate) const METHODS_JUMP_TO_ROUTINES: bool = true;
 
-/// The rules that may lead from a stub without fixed frame, which is calling C code, to its caller, each with the bytes that
-/// lie on top.
+/// The rules that may lead from a stub without fixed frame, which is calling C code, to its caller, each with the bytes
+/// that lie on top.
 pub(crate) const CALLING_STUB_RULES: [(u64, Unwind); 1] = [(0, Unwind::FramePointer)];
 
 #[cfg(test)]

@@ -14,8 +14,8 @@
 //! stub:    adr x8, poll   str x8, [x28, #saved_exception_pc]   b ...                                 frame already gone
 //! ```
 //!
-//! Sources: `MachPrologNode`/`MachEpilogNode` in `cpu/aarch64/aarch64.ad`, `build_frame`, `remove_frame`, `enter` and `leave`
-//! in `macroAssembler_aarch64.{cpp,hpp}`, `c1_MacroAssembler_aarch64.cpp`, `c1_LIRAssembler_aarch64.cpp`,
+//! Sources: `MachPrologNode`/`MachEpilogNode` in `cpu/aarch64/aarch64.ad`, `build_frame`, `remove_frame`, `enter` and
+//! `leave` in `macroAssembler_aarch64.{cpp,hpp}`, `c1_MacroAssembler_aarch64.cpp`, `c1_LIRAssembler_aarch64.cpp`,
 //! `c1_CodeStubs_aarch64.cpp`, `c2_safepointPollStubTable_aarch64.cpp`, `sharedRuntime_aarch64.cpp`, JDK 11 to 25.
 
 use super::instruction::{
@@ -25,8 +25,8 @@ use super::instruction::{
 use super::pushed::pushed_words;
 use crate::cpu::rules::{Around, Unwind};
 
-/// Bytes of [`Around::before`]: the longest prologue, class initialisation and stack checks included, and the pushes of a
-/// collector's barrier.
+/// Bytes of [`Around::before`]: the longest prologue, class initialisation and stack checks included, and the pushes of
+/// a collector's barrier.
 pub(crate) const CODE_BEFORE: u64 = 256;
 /// Bytes of [`Around::after`]: the longest exit sequence has 24.
 pub(crate) const CODE_AFTER: u64 = 32;
@@ -91,8 +91,8 @@ fn is_exit_tail(before: &[u8], next: u32, native: bool) -> bool {
     false
 }
 
-/// True for an instruction behind the frame other than a jump to a stub: polls, checks of the reserved zone and of pending
-/// exceptions, hints.
+/// True for an instruction behind the frame other than a jump to a stub: polls, checks of the reserved zone and of
+/// pending exceptions, hints.
 fn is_exit(instruction: u32, native: bool) -> bool {
     match instruction {
         RET => true,

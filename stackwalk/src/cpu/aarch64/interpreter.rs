@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Sources: `generate_fixed_frame` and `generate_return_entry_for` in
-//! `cpu/aarch64/templateInterpreterGenerator_aarch64.cpp`, `remove_activation` in `interp_masm_aarch64.cpp`, JDK 11 to 25.
+//! `cpu/aarch64/templateInterpreterGenerator_aarch64.cpp`, `remove_activation` in `interp_masm_aarch64.cpp`, JDK 11 to
+//! 25.
 
 use super::instruction::{POP_RECORD, RET, instructions};
 use crate::cpu::rules::Unwind;
@@ -24,8 +25,8 @@ const RESTORE_SP: u32 = 0x927c_ee9f;
 /// `add x29, sp, #80`.
 const SET_FRAME_POINTER: u32 = 0x9101_43fd;
 
-/// The rule for the return address if `after` begins with the last instructions of a method's exit: the frame is gone or
-/// about to be, and a register holds the caller's sp.
+/// The rule for the return address if `after` begins with the last instructions of a method's exit: the frame is gone
+/// or about to be, and a register holds the caller's sp.
 pub(crate) fn interpreter_exit(after: &[u8]) -> Option<Unwind> {
     let mut code = instructions(after);
     match (code.next()?, code.next()?) {
@@ -35,8 +36,8 @@ pub(crate) fn interpreter_exit(after: &[u8]) -> Option<Unwind> {
     }
 }
 
-/// Returns whether the interpreter is entering a method whose frame record is not complete; `ahead` is the code from the pc
-/// on.
+/// Returns whether the interpreter is entering a method whose frame record is not complete; `ahead` is the code from
+/// the pc on.
 pub(crate) fn enters_method(ahead: &[u8]) -> bool {
     // Between two pieces of interpreter code lies a header, whose first words are no instructions.
     instructions(ahead)
@@ -85,11 +86,13 @@ mod tests {
 
     #[test]
     fn return_entries() {
-        // From Temurin 21.0.8: ldur x20, [x29, #-16]; stur xzr, [x29, #-16]; ldp x22, x24, [x29, #-72]; add x24, x29, x24, lsl #3
+        // From Temurin 21.0.8: ldur x20, [x29, #-16]; stur xzr, [x29, #-16]; ldp x22, x24, [x29, #-72]; add x24, x29,
+        // x24, lsl #3
         let code = bytes(&[0xf85f_03b4, 0xf81f_03bf, 0xa97b_e3b6, 0x8b38_6fb8]);
         let found: Vec<_> = (0..4).map(|at| is_interpreter_return_entry(&code[4 * at..])).collect();
         assert_eq!(found, [true, true, true, false]);
-        // From Temurin 25.0.2: ldur x8, [x29, #-16]; add x20, x29, x8, lsl #3; stur xzr, [x29, #-16]; ldp x22, x24, [x29, #-72]
+        // From Temurin 25.0.2: ldur x8, [x29, #-16]; add x20, x29, x8, lsl #3; stur xzr, [x29, #-16]; ldp x22, x24,
+        // [x29, #-72]
         let code = bytes(&[0xf85f_03a8, 0x8b28_6fb4, 0xf81f_03bf, 0xa97b_e3b6]);
         assert!((0..4).all(|at| is_interpreter_return_entry(&code[4 * at..])));
     }

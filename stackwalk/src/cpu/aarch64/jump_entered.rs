@@ -14,7 +14,8 @@
 use super::instruction::{LEAVE, POP_RECORD, PUSH_RECORD, RET, first, instructions, last};
 use crate::cpu::rules::{HandlerPlace, PollFrame};
 
-/// Bytes at the start of a SafepointBlob that [`poll_frame`] looks at: all registers are saved before the polled pc is stored.
+/// Bytes at the start of a SafepointBlob that [`poll_frame`] looks at: all registers are saved before the polled pc is
+/// stored.
 pub(crate) const POLL_BLOB_START: usize = 512;
 /// Bytes from the pc on that [`poll_exit`] looks at.
 pub(crate) const POLL_EXIT_BYTES: usize = 8;
@@ -46,7 +47,8 @@ pub(crate) fn poll_exit(after: &[u8]) -> Option<PollFrame> {
     }
 }
 
-/// Where the address of the exception handler is, if the code is part of the return with which a C1 stub goes to the handler.
+/// Where the address of the exception handler is, if the code is part of the return with which a C1 stub goes to the
+/// handler.
 pub(crate) fn handler_place(before: &[u8], after: &[u8]) -> Option<HandlerPlace> {
     let mut code = instructions(after);
     match (code.next()?, code.next()?, code.next()) {
@@ -61,7 +63,8 @@ pub(crate) fn handler_place(before: &[u8], after: &[u8]) -> Option<HandlerPlace>
 /// Bytes from the pc on that [`has_popped_throwing_pc`] needs.
 pub(crate) const EXCEPTION_TAIL: usize = 48;
 
-/// Returns whether the ExceptionBlob has popped the throwing pc: `br x8` is near, and `ldp x29, x3, [sp], #16` is not ahead.
+/// Returns whether the ExceptionBlob has popped the throwing pc: `br x8` is near, and `ldp x29, x3, [sp], #16` is not
+/// ahead.
 pub(crate) fn has_popped_throwing_pc(after: &[u8]) -> bool {
     let found = instructions(after).find(|instruction| matches!(instruction, 0xa8c1_0ffd | 0xd61f_0100));
     found == Some(0xd61f_0100)

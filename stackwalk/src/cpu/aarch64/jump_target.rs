@@ -12,8 +12,8 @@ pub(crate) const NEAR_JUMP_AFTER: u64 = 128;
 /// Length of a jump.
 pub(crate) const FAR_JUMP_BYTES: usize = INSTRUCTION_BYTES;
 
-/// `None` if an instruction in `code` jumps to the one at `pc`, or if the one before does not lead on to it. No instruction is
-/// known to be given up at an interrupt.
+/// `None` if an instruction in `code` jumps to the one at `pc`, or if the one before does not lead on to it. No
+/// instruction is known to be given up at an interrupt.
 pub(crate) fn is_given_up(code: &[u8], pc: usize) -> Option<bool> {
     let before = code.get(..pc)?;
     let leads_on = last(before).is_some_and(|last| matches!(flow(last), Flow::Next | Flow::Branch(_)));

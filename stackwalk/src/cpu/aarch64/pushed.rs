@@ -6,8 +6,8 @@
 //! barrier of a GC:   stp ..., [sp, #-n]!   stp ..., [sp, #16] ...   blr x8   ...   ldp ..., [sp], #n   b back
 //! ```
 //!
-//! Compilers write push, call and pop one after the other, so the pushes without a pop between them and the pc are those in
-//! force. The search ends where a frame was built, and at the end of other code.
+//! Compilers write push, call and pop one after the other, so the pushes without a pop between them and the pc are
+//! those in force. The search ends where a frame was built, and at the end of other code.
 //! Sources: `MachCallRuntime` in `cpu/aarch64/aarch64.ad`, `MacroAssembler::push`, `call_VM_leaf_base` in
 //! `macroAssembler_aarch64.cpp`, `emit_typecheck_helper` in `c1_LIRAssembler_aarch64.cpp`, `SaveLiveRegisters` in
 //! `gc/z/zBarrierSetAssembler_aarch64.cpp` and `gc/shared/barrierSetAssembler_aarch64.cpp`, JDK 11 to 25.

@@ -6,10 +6,11 @@
 //!           x0 to x30, sp, pc, pstate; vector registers
 //! ```
 //!
-//! The handler is entered with the signal's number in x0, the addresses of siginfo and ucontext in x1 and x2, the address of
-//! code that calls rt_sigreturn in x30, a frame record behind the frame in x29, and all other registers as interrupted.
-//! Sources: Linux `arch/arm64/kernel/signal.c` (`rt_sigframe`, `setup_return`), `arch/arm64/include/uapi/asm/sigcontext.h`,
-//! `ucontext.h`.
+//! The handler is entered with the signal's number in x0, the addresses of siginfo and ucontext in x1 and x2, the
+//! address of code that calls rt_sigreturn in x30, a frame record behind the frame in x29, and all other registers as
+//! interrupted.
+//! Sources: Linux `arch/arm64/kernel/signal.c` (`rt_sigframe`, `setup_return`),
+//! `arch/arm64/include/uapi/asm/sigcontext.h`, `ucontext.h`.
 
 use super::instruction::instructions;
 use super::registers::Registers;
@@ -21,7 +22,8 @@ const INFO_BYTES: u64 = 128;
 const CONTEXT_OFFSET: u64 = 176;
 /// Words that are read: fault address, x0 to x30, sp, pc, pstate.
 const CONTEXT_WORDS: usize = 35;
-/// Bits of pstate that are 0 in 64-bit user code: mode and interrupt masks; the others are conditions and modes of speculation.
+/// Bits of pstate that are 0 in 64-bit user code: mode and interrupt masks; the others are conditions and modes of
+/// speculation.
 const NOT_USER_CODE: u64 = 0x1f | 0x3c0;
 
 /// `mov x8, #139; svc #0`: 139 is the number of rt_sigreturn.

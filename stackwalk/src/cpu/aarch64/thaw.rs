@@ -57,11 +57,12 @@ pub(crate) fn thawed_frame(ahead: &[u8], registers: &Registers, sp: u64) -> Opti
     (between <= 3).then_some((newest.checked_sub(FRAME_RECORD_BYTES)?, Unwind::Pushed))
 }
 
-/// Bytes of the return barrier in which the entry of the continuation is on top of the stack: up to the push of the result.
+/// Bytes of the return barrier in which the entry of the continuation is on top of the stack: up to the push of the
+/// result.
 pub(crate) const BARRIER_START: u64 = 12;
 
-/// The return barrier in the code of the continuation stubs: its position and the offset of `JavaThread::_cont_entry`, the
-/// operand of its first instruction.
+/// The return barrier in the code of the continuation stubs: its position and the offset of `JavaThread::_cont_entry`,
+/// the operand of its first instruction.
 pub(crate) fn return_barrier(code: &[u8]) -> Option<(usize, u32)> {
     let pairs = instructions(code).zip(instructions(code).skip(1));
     pairs.enumerate().find_map(|(at, (load, switch))| {

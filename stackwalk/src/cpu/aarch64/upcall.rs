@@ -12,13 +12,14 @@
 use super::instruction::{PUSH_RECORD, RET, called_register, first, instructions, sp_change};
 use crate::cpu::rules::{Unwind, UpcallFrame};
 
-/// Bytes of an upcall stub that [`upcall_frame`] looks at: up to the return address of its first call, with all argument
-/// registers spilled and all preserved registers saved.
+/// Bytes of an upcall stub that [`upcall_frame`] looks at: up to the return address of its first call, with all
+/// argument registers spilled and all preserved registers saved.
 pub(crate) const UPCALL_START: usize = 384;
 
 /// `mov x29, sp`.
 const SET_FRAME_POINTER: u32 = 0x9100_03fd;
-/// Most instructions between the address of the frame's data and the call that takes it: a receiver and a target, three each.
+/// Most instructions between the address of the frame's data and the call that takes it: a receiver and a target, three
+/// each.
 const CALL_INSTRUCTIONS: usize = 8;
 
 /// The frame of the upcall stub with this code, of which [`UPCALL_START`] bytes are enough; `None` for other code.

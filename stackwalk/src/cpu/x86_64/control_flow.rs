@@ -15,8 +15,8 @@ const MAX_INSTRUCTIONS: usize = 8192;
 /// Returns whether control can get from the instruction at `from` to that at `to`; `None` if that is not known, because
 /// it depends on an indirect jump, or because there is too much code, or some that cannot be read or decoded.
 ///
-/// `code` fills its buffer with the code at a place and returns the number of bytes: 0 where the code has ended that may lead
-/// on, `None` where it cannot be read.
+/// `code` fills its buffer with the code at a place and returns the number of bytes: 0 where the code has ended that
+/// may lead on, `None` where it cannot be read.
 pub(crate) fn leads_to(
     from: u32,
     to: u32,

@@ -39,8 +39,8 @@ pub(crate) fn deopt_place(around: Around<'_>) -> DeoptPlace {
 /// Bytes of a deoptimisation handler: a push or call of its own address and a jump.
 pub(crate) const DEOPT_HANDLER_BYTES: u64 = 32;
 
-/// Bytes from the start of a handler of JDK 26 and later to its entry: a call of the stub, which takes the entry for the
-/// return address.
+/// Bytes from the start of a handler of JDK 26 and later to its entry: a call of the stub, which takes the entry for
+/// the return address.
 pub(crate) const DEOPT_CALL_BYTES: u64 = 5;
 /// Bytes of the whole handler: the call and the jump back.
 pub(crate) const DEOPT_CALL_REACH: usize = 7;

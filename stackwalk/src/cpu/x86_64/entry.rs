@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Sources: `generate_call_stub` in `cpu/x86/stubGenerator_x86_64.cpp`, `gen_c2i_adapter` in
-//! `cpu/x86/sharedRuntime_x86_64.cpp`, `generate_method_handle_interpreter_entry` in `cpu/x86/methodHandles_x86.cpp`, JDK 11 to
-//! 25.
+//! `cpu/x86/sharedRuntime_x86_64.cpp`, `generate_method_handle_interpreter_entry` in `cpu/x86/methodHandles_x86.cpp`,
+//! JDK 11 to 25.
 
 use super::registers::PreservedRegisters;
 use crate::cpu::rules::Unwind;
@@ -22,8 +22,8 @@ pub(crate) const CALL_STUB_REACH: u64 = 0x180;
 /// Longest code of the call stub after its `ret`, in bytes.
 const RESULT_BLOCKS: usize = 24;
 
-/// State of the call stub's frame at `pc`: [`Unwind::Whole`] once the wrapper is stored `wrapper` words from fp; until then it
-/// is in rdi.
+/// State of the call stub's frame at `pc`: [`Unwind::Whole`] once the wrapper is stored `wrapper` words from fp; until
+/// then it is in rdi.
 ///
 /// `pc` and `returns`, the return address of its call, are indices into `code`. `None` for other code, and at the last
 /// instruction, where nothing leads to the wrapper.
@@ -68,8 +68,8 @@ pub(crate) fn has_saved_sender_sp(before: &[u8]) -> bool {
 
 /// The caller's sp where an adapter has its return address in rax, and sp is not at its slot; `None` elsewhere.
 ///
-/// On the way to the interpreter (JDK 11, 17) between `pop rax` and `mov r13, rsp`. On the way to compiled code, which comes from
-/// the interpreter with its sp in r13, between `mov r11, rsp; [sub rsp, n;] and rsp, -16` and `push rax`.
+/// On the way to the interpreter (JDK 11, 17) between `pop rax` and `mov r13, rsp`. On the way to compiled code, which
+/// comes from the interpreter with its sp in r13, between `mov r11, rsp; [sub rsp, n;] and rsp, -16` and `push rax`.
 pub(crate) fn sp_without_return_address(before: &[u8], after: &[u8], sp: u64, r13: u64) -> Option<u64> {
     match (before, after) {
         ([.., 0x58], [0x4c, 0x8b, 0xec, 0x48, 0x81 | 0x83, 0xec, ..]) => Some(sp),
@@ -78,12 +78,14 @@ pub(crate) fn sp_without_return_address(before: &[u8], after: &[u8], sp: u64, r1
     }
 }
 
-/// Returns whether a method handle linker holds the return address in rax while it takes its last argument off the stack.
+/// Returns whether a method handle linker holds the return address in rax while it takes its last argument off the
+/// stack.
 pub(crate) fn linker_pops_argument(before: &[u8], after: &[u8]) -> bool {
     matches!((before, after), ([.., 0x58], [0x5b, 0x50, ..]) | ([.., 0x58, 0x5b], [0x50, ..]))
 }
 
-/// Bytes before the pc of an adapter that [`keeps_entry_sp`] looks at: twice the code that saves and restores registers.
+/// Bytes before the pc of an adapter that [`keeps_entry_sp`] looks at: twice the code that saves and restores
+/// registers.
 pub(crate) const ADAPTER_SAVE_REACH: u64 = 512;
 
 /// Returns whether an adapter keeps the sp of its entry in r13, while it saves all registers, calls the VM and restores
@@ -110,8 +112,8 @@ pub(crate) fn allocating_adapter(before: &[u8]) -> Option<Unwind> {
     (begin.is_some() && last_of(before, &[0x9d, 0x5d]) < begin).then_some(Unwind::FramePointer)
 }
 
-/// The sp and the rule that lead to the caller of an adapter that calls the VM and has these registers: one keeps the sp of its
-/// entry, where the return address lies.
+/// The sp and the rule that lead to the caller of an adapter that calls the VM and has these registers: one keeps the
+/// sp of its entry, where the return address lies.
 pub(crate) fn patching_adapter(_sp: u64, preserved: &PreservedRegisters) -> (u64, Unwind) {
     (preserved.adapter_entry_sp(), Unwind::OnTop)
 }
@@ -175,7 +177,8 @@ mod tests {
 
     #[test]
     fn adapters_keep_sp_while_registers_are_saved() {
-        // From Temurin 21.0.8: mov r13, rsp; mov rax, [rsp]; and rsp, -16; pushf; ...; popf; mov rsp, r13; lea r13, [rsp+8].
+        // From Temurin 21.0.8: mov r13, rsp; mov rax, [rsp]; and rsp, -16; pushf; ...; popf; mov rsp, r13; lea r13,
+        // [rsp+8].
         let code = [
             0x4c, 0x8b, 0xec, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x83, 0xe4, 0xf0, 0x9c, 0x90, 0x9d, 0x49, 0x8b,
             0xe5, 0x4c, 0x8d, 0x6c, 0x24, 0x08,

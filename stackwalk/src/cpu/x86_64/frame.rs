@@ -58,8 +58,8 @@ pub const fn return_address(word: u64, _stack: u64) -> u64 {
 /// Source: `generate_CRC32_update_entry` and others in `cpu/x86/templateInterpreterGenerator_x86*.cpp`, JDK 11 to 25.
 pub(crate) const METHODS_JUMP_TO_ROUTINES: bool = false;
 
-/// The rules that may lead from a stub without fixed frame, which is calling C code, to its caller, each with the bytes that
-/// lie on top.
+/// The rules that may lead from a stub without fixed frame, which is calling C code, to its caller, each with the bytes
+/// that lie on top.
 ///
 /// Stubs that forward exceptions keep nothing but the return address and a word of alignment; the others
 /// keep fp as frame pointer and saved registers on top. The order matters: fp of a forwarding stub is

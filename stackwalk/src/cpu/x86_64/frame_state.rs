@@ -93,7 +93,8 @@ pub(crate) fn prologue(around: Around<'_>) -> Unwind {
     state
 }
 
-/// The state behind the first instruction of a prologue, of which five bytes are now a jump, and the code from there on.
+/// The state behind the first instruction of a prologue, of which five bytes are now a jump, and the code from there
+/// on.
 ///
 /// The VM makes code not entrant by a jump at its verified entry; a sample may have been taken there before
 /// (`NativeJump::patch_verified_entry` in `nativeInst_x86.cpp`, JDK 11 to 25; later it arms the entry barrier). Both
@@ -205,8 +206,8 @@ pub(crate) fn epilogue(around: Around<'_>, native: bool, saved_exception_pc: Opt
     }
 }
 
-/// The code after the return poll of a native wrapper, which has no out-of-line part: from JDK 25 on (`generate_native_wrapper`
-/// in `sharedRuntime_x86_64.cpp`, `safepoint_poll` in `macroAssembler_x86.cpp`).
+/// The code after the return poll of a native wrapper, which has no out-of-line part: from JDK 25 on
+/// (`generate_native_wrapper` in `sharedRuntime_x86_64.cpp`, `safepoint_poll` in `macroAssembler_x86.cpp`).
 fn behind_poll(after: &[u8]) -> Option<&[u8]> {
     match after {
         // test byte [r15 + disp], 1; je.
@@ -253,8 +254,8 @@ fn is_poll_stub(before: &[u8], after: &[u8], saved_exception_pc: u32) -> bool {
     }
 }
 
-/// Bytes from the pc on that [`state_in_body`] and [`state_at_call`] look at: a dozen general registers with their call, or
-/// vector registers restored.
+/// Bytes from the pc on that [`state_in_body`] and [`state_at_call`] look at: a dozen general registers with their
+/// call, or vector registers restored.
 pub(crate) const BODY_AHEAD: usize = 192;
 
 /// Bytes after an on-stack-replacement entry that may be prologue.

@@ -1,7 +1,7 @@
 //! Lengths, jumps and waits of the instructions that HotSpot's compilers emit.
 //!
-//! Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (format) and appendix A (opcode
-//! maps).
+//! Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (format) and appendix A
+//! (opcode maps).
 
 /// Longest instruction.
 pub(crate) const MAX_INSTRUCTION_BYTES: usize = 15;
@@ -28,8 +28,8 @@ pub(crate) enum Wait {
     Nothing,
     /// Memory outside of the frame.
     Memory,
-    /// Unknown, among them division, floating-point numbers, vectors, the stack, calls, jumps, and the read of a safepoint
-    /// poll.
+    /// Unknown, among them division, floating-point numbers, vectors, the stack, calls, jumps, and the read of a
+    /// safepoint poll.
     Other,
 }
 

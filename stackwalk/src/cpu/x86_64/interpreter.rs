@@ -17,9 +17,9 @@ pub(crate) const METHOD_ENTRY_BYTES: usize = 0;
 /// Bytes from the pc on that [`frameless_return`] looks at.
 pub(crate) const FRAMELESS_RETURN_BYTES: usize = 20;
 
-/// Bytes that lie above sp on the return address, if `after` is the code behind a call in an entry that builds no frame:
-/// `pop rax; mov rsp, r13; jmp rax`, or with rdi. Such entries call routines for `Math` and checksums, the latter with an
-/// aligned sp: `add rsp, 8` and a jump over the other call come first then.
+/// Bytes that lie above sp on the return address, if `after` is the code behind a call in an entry that builds no
+/// frame: `pop rax; mov rsp, r13; jmp rax`, or with rdi. Such entries call routines for `Math` and checksums, the
+/// latter with an aligned sp: `add rsp, 8` and a jump over the other call come first then.
 ///
 /// Sources: `generate_math_entry` and `generate_CRC32_updateBytes_entry` in
 /// `cpu/x86/templateInterpreterGenerator_x86_64.cpp`; machine code of 17, 21, 25 and 28 by -XX:+PrintInterpreter.
@@ -34,8 +34,8 @@ pub(crate) fn frameless_return(after: &[u8]) -> Option<u64> {
     }
 }
 
-/// The rule for the return address if `after` begins with `pop r13`, with which the interpreter pops the return address of a
-/// method whose frame it has just removed.
+/// The rule for the return address if `after` begins with `pop r13`, with which the interpreter pops the return address
+/// of a method whose frame it has just removed.
 pub(crate) fn interpreter_exit(after: &[u8]) -> Option<Unwind> {
     matches!(after, [0x41, 0x5d, ..]).then_some(Unwind::Return)
 }

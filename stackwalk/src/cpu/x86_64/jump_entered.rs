@@ -52,8 +52,8 @@ pub(crate) fn poll_exit(after: &[u8]) -> Option<PollFrame> {
     }
 }
 
-/// Where the address of the exception handler is, if the code is part of `leave; pop rcx; jmp rcx`, with which a C1 stub jumps
-/// to the handler.
+/// Where the address of the exception handler is, if the code is part of `leave; pop rcx; jmp rcx`, with which a C1
+/// stub jumps to the handler.
 pub(crate) fn handler_place(before: &[u8], after: &[u8]) -> Option<HandlerPlace> {
     match (before, after) {
         (_, [0xc9, 0x59, 0xff, 0xe1, ..]) => Some(HandlerPlace::AboveFp),

@@ -1,25 +1,25 @@
 //! Jumps that lead to an instruction.
 //!
-//! A jump within 128 bytes has a distance of one byte, so its bytes prove little: they may be part of another instruction.
-//! Code that close is decoded. A distance of four bytes that leads to the very pc is no coincidence, so farther code is only
-//! searched for the opcodes.
+//! A jump within 128 bytes has a distance of one byte, so its bytes prove little: they may be part of another
+//! instruction. Code that close is decoded. A distance of four bytes that leads to the very pc is no coincidence, so
+//! farther code is only searched for the opcodes.
 //! Source: `Assembler::jcc`, `jccb`, `jmp` and `jmpb` in `cpu/x86/assembler_x86.cpp`, JDK 11 to 25.
 
 use super::instruction::{Flow, Instruction, MAX_INSTRUCTION_BYTES, Wait, decode};
 
-/// Bytes before a pc that are decoded: the reach of a short jump, and enough instructions before it for decoding that began
-/// in the middle of one to fall into step. x86 code does so within a few instructions.
+/// Bytes before a pc that are decoded: the reach of a short jump, and enough instructions before it for decoding that
+/// began in the middle of one to fall into step. x86 code does so within a few instructions.
 pub(crate) const NEAR_JUMP_BEFORE: u64 = 512;
 /// Bytes behind a pc that are decoded: the reach of a short jump and its own length.
 pub(crate) const NEAR_JUMP_AFTER: u64 = 130;
 /// Longest jump with a distance: `jcc rel32`.
 pub(crate) const FAR_JUMP_BYTES: usize = 6;
 
-/// Returns whether the interrupt has given the instruction at `pc` up; `None` if an instruction in `code` jumps there, if the
-/// one before does not lead on to it, or if decoding does not find the instruction at `pc`.
+/// Returns whether the interrupt has given the instruction at `pc` up; `None` if an instruction in `code` jumps there,
+/// if the one before does not lead on to it, or if decoding does not find the instruction at `pc`.
 ///
-/// An interrupt comes when the oldest instruction has ended, but an access to memory whose address is still being translated
-/// is given up, and begun anew after the interrupt, if the instruction before it waits for nothing
+/// An interrupt comes when the oldest instruction has ended, but an access to memory whose address is still being
+/// translated is given up, and begun anew after the interrupt, if the instruction before it waits for nothing
 /// (`design/frames.md`).
 pub(crate) fn is_given_up(code: &[u8], pc: usize) -> Option<bool> {
     let (before, at) = code.split_at_checked(pc)?;
@@ -74,8 +74,8 @@ fn has_distance(code: &[u8], sum: u32) -> bool {
     })
 }
 
-/// The targets of all jumps in `code`, which begins at `start`, whose distance has four bytes; bytes that only look like
-/// a jump are among them.
+/// The targets of all jumps in `code`, which begins at `start`, whose distance has four bytes; bytes that only look
+/// like a jump are among them.
 pub(crate) fn far_jumps(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
     (0..code.len()).filter_map(move |at| {
         let (length, distance) = match code.get(at..) {

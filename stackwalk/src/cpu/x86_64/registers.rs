@@ -77,7 +77,8 @@ impl Registers {
         self.rdi
     }
 
-    /// The throwing pc at the entry and at the exit of the ExceptionBlob, and where an exception is forwarded to its handler.
+    /// The throwing pc at the entry and at the exit of the ExceptionBlob, and where an exception is forwarded to its
+    /// handler.
     pub(crate) fn throwing_pc(&self) -> u64 {
         self.rdx
     }

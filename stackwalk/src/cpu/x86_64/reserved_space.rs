@@ -9,12 +9,13 @@
 //! ...             mov r9, [rsp + 0x10]   mov r8, [rsp + 8]   mov rdx, [rsp]   lea rsp, [rsp + 0x20]
 //! ```
 //!
-//! The size is a multiple of 16 bytes, so a word may stay unused and keep the return address of an earlier call, which leads
-//! into the same stub.
-//! Source: the code of `slow_subtype_check` as Temurin 25.0.2 prints it (`-XX:+PrintStubCode`), the same on 26 to 28; none on
-//! 11 to 21.
+//! The size is a multiple of 16 bytes, so a word may stay unused and keep the return address of an earlier call, which
+//! leads into the same stub.
+//! Source: the code of `slow_subtype_check` as Temurin 25.0.2 prints it (`-XX:+PrintStubCode`), the same on 26 to 28;
+//! none on 11 to 21.
 
-/// Bytes before the pc that [`reserved_words`] looks at: the stub has 248 bytes, and the space is reserved in 187 of them.
+/// Bytes before the pc that [`reserved_words`] looks at: the stub has 248 bytes, and the space is reserved in 187 of
+/// them.
 pub(crate) const RESERVATION_REACH: u64 = 256;
 /// `sub rsp, imm8`.
 const SUB: [u8; 3] = [0x48, 0x83, 0xec];

@@ -10,8 +10,8 @@
 //! Stale return addresses remain there, so the frame is found by n and not by a preceding call.
 //! An epilogue reloads and adds to rsp as well, but goes on with `pop rbp` and not with a jump.
 //! Sources: `SaveLiveRegisters` and `SetupArguments` in `cpu/x86/gc/z/zBarrierSetAssembler_x86.cpp` (JDK 17) and
-//! `cpu/x86/gc/x/xBarrierSetAssembler_x86.cpp` (21); `gc/shared/barrierSetAssembler_x86.cpp` (21, 25), used by ZGC, and by
-//! G1 from JDK 24 on.
+//! `cpu/x86/gc/x/xBarrierSetAssembler_x86.cpp` (21); `gc/shared/barrierSetAssembler_x86.cpp` (21, 25), used by ZGC, and
+//! by G1 from JDK 24 on.
 
 /// Words between sp and the complete frame if `code`, from the pc on, runs in such a slow path.
 pub(crate) fn saved_registers(code: &[u8]) -> Option<u64> {

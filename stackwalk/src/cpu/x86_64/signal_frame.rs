@@ -6,8 +6,8 @@
 //! sp + 312  siginfo
 //! ```
 //!
-//! The handler is entered with the signal's number in rdi, the addresses of siginfo and ucontext in rsi and rdx, 0 in rax,
-//! and all other registers as interrupted.
+//! The handler is entered with the signal's number in rdi, the addresses of siginfo and ucontext in rsi and rdx, 0 in
+//! rax, and all other registers as interrupted.
 //! Sources: Linux `arch/x86/include/asm/sigframe.h` (`rt_sigframe`), `arch/x86/include/uapi/asm/sigcontext.h`,
 //! `arch/x86/kernel/signal_64.c` (`x64_setup_rt_frame`).
 

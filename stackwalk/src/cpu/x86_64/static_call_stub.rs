@@ -6,8 +6,8 @@
 //!
 //! A call from compiled to interpreted code leads to the stub. The stub takes no part in its method's frame: the return
 //! address is on top of the stack.
-//! Sources: `CompiledStaticCall::emit_to_interp_stub` in `cpu/x86/compiledIC_x86.cpp`, `LIR_Assembler::emit_static_call_stub`
-//! in `cpu/x86/c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
+//! Sources: `CompiledStaticCall::emit_to_interp_stub` in `cpu/x86/compiledIC_x86.cpp`,
+//! `LIR_Assembler::emit_static_call_stub` in `cpu/x86/c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
 
 use crate::cpu::rules::Around;
 

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! The other order of the registers (rdx pushed) compares a UTF-16 string with a Latin-1 string.
-//! Invariant: a word is reported only between a start and an end that refer to each other; other code may look like one of
-//! them, not like both.
+//! Invariant: a word is reported only between a start and an end that refer to each other; other code may look like one
+//! of them, not like both.
 //! Sources: `string_compare` and `char_array_compress` in `cpu/x86/macroAssembler_x86.cpp` (JDK 11) and
 //! `c2_MacroAssembler_x86.cpp` and `macroAssembler_x86.cpp` (17, 21, 25).
 

@@ -7,9 +7,10 @@
 //!                    pop rcx   pop rsi   ...   same: pop rcx   pop rsi
 //! ```
 //!
-//! Invariant: a type check is recognised by its call and the pops after it, which say how many words there are; in a copy the
-//! values are on the stack from its two pushes to the next pair of pops that does not follow the call.
-//! Sources: `LIR_Assembler::emit_typecheck_helper` and `emit_arraycopy` in `cpu/x86/c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
+//! Invariant: a type check is recognised by its call and the pops after it, which say how many words there are; in a
+//! copy the values are on the stack from its two pushes to the next pair of pops that does not follow the call.
+//! Sources: `LIR_Assembler::emit_typecheck_helper` and `emit_arraycopy` in `cpu/x86/c1_LIRAssembler_x86.cpp`, JDK 11 to
+//! 25.
 
 use super::calls::{DIRECT_CALL_BYTES, popped_after_call};
 use crate::cpu::rules::Around;

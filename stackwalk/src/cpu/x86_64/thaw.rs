@@ -61,12 +61,12 @@ pub(crate) fn thawed_frame(ahead: &[u8], registers: &Registers, sp: u64) -> Opti
 /// Bytes of the return barrier's first instruction, `mov rsp, [r15 + cont_entry]`.
 const BARRIER_SWITCH: usize = 7;
 
-/// Bytes of the return barrier in which the entry of the continuation is on top of the stack: its first instruction, up to
-/// `push rax`.
+/// Bytes of the return barrier in which the entry of the continuation is on top of the stack: its first instruction, up
+/// to `push rax`.
 pub(crate) const BARRIER_START: u64 = BARRIER_SWITCH as u64;
 
-/// The return barrier in the code of the continuation stubs: its position and the offset of `JavaThread::_cont_entry`, the
-/// operand of its first instruction.
+/// The return barrier in the code of the continuation stubs: its position and the offset of `JavaThread::_cont_entry`,
+/// the operand of its first instruction.
 pub(crate) fn return_barrier(code: &[u8]) -> Option<(usize, u32)> {
     code.windows(BARRIER_SWITCH).enumerate().find_map(|(at, window)| match window {
         [0x49, 0x8b, 0xa7, offset @ ..] => Some((at, u32::from_le_bytes(offset.try_into().ok()?))),

@@ -1,8 +1,8 @@
 //! Everything that waits while the window is full.
 //!
 //! Problem: no CPU time of a long absence of the collector may be lost, and memory must be bounded.
-//! Approach: samples are merged ([`Merged`]), entries and accounts are kept ([`PendingEntries`], [`Threads`]), and the newest
-//! statistics; each part gives up resolution when it has too much.
+//! Approach: samples are merged ([`Merged`]), entries and accounts are kept ([`PendingEntries`], [`Threads`]), and the
+//! newest statistics; each part gives up resolution when it has too much.
 //! Invariant: a released message refers only to entries that precede it.
 
 use proto::statistics::carry_over;
