@@ -59,7 +59,9 @@ on_every_jdk! { concurrent;
         let of_thread = |name: &String| by_thread.ns_where(|stack| stack.frames.first() == Some(name));
         assert_apart(shown_names().into_iter().map(|name| (name.clone(), of_thread(&name))));
     }
+}
 
+on_every_jdk! { concurrent;
     /// The descriptors are told apart where a format has them.
     fn long_descriptors_are_whole(jdk) {
         let run = record(jdk);

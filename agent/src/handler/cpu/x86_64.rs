@@ -85,7 +85,9 @@ pub unsafe fn repeat_wait(context: *mut libc::c_void) {
         return;
     }
     let mut set = |number: i32, value: u64| {
-        general.get_mut(number as usize).map(|register| *register = value.cast_signed());
+        if let Some(register) = general.get_mut(number as usize) {
+            *register = value.cast_signed();
+        }
     };
     set(libc::REG_RAX, libc::SYS_poll.cast_unsigned());
     set(libc::REG_RIP, pc.wrapping_sub(2));
