@@ -9,7 +9,6 @@
 //!
 //! Rooms, from the bottom up:
 //! - [`guest`]: how the agent behaves in somebody else's process: messages, scheduling, memory.
-//! - [`options`]: the option string, parsed.
 //! - [`clock`]: timers and counters on the CPU clocks of threads.
 //! - [`handler`]: what runs in a signal handler, and the memory that it touches.
 //! - [`jvmti`]: the VM's function tables, checked.
@@ -36,7 +35,6 @@ pub mod handler;
 pub mod hooks;
 #[allow(unsafe_code, reason = "raw function tables of the VM")]
 pub mod jvmti;
-pub mod options;
 pub mod profile;
 mod program_api;
 #[allow(unsafe_code, reason = "live stacks and functions for C programs")]
@@ -44,18 +42,20 @@ pub mod stack_api;
 pub mod threads;
 pub mod vm;
 
+pub use agent_options as options;
+
 use std::ffi::{CStr, c_char, c_void};
 
-use jni::sys::{JNI_EEXIST, JNI_EINVAL, JNI_ERR, JNI_OK, JavaVM, jint};
+use jni::sys::{JNI_EEXIST, JNI_ERR, JNI_OK, JavaVM, jint};
 
-use crate::dumps::print;
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{guard, mark};
-use crate::options::Options;
+use crate::options::{BadRequest, Door, Mode, Request, environment};
 use crate::profile::events::{self, ClaimError};
 use crate::profile::start::{self, Refusal};
 use crate::profile::status;
+use crate::program_api::{attached, execute};
 
 /// Called by the VM before anything else runs, for `-agentpath` and `-agentlib`.
 ///
@@ -70,26 +70,24 @@ pub unsafe extern "system" fn Agent_OnLoad(
 ) -> jint {
     // SAFETY: the VM passes its own pointer and a NUL-terminated string or null.
     let (vm, options) = unsafe { arguments(vm, options) };
-    guard::entry_point(JNI_OK, || match options::is_for_api(&options) {
-        true => load_api(vm, &options, false),
-        false => load(vm, &with_environment(&options), false),
+    guard::entry_point(JNI_OK, || {
+        let environment = environment::options(std::env::vars_os());
+        match Request::of_layers(Door::Load, &[&environment, &options]) {
+            Ok(request) if request.starts() => load(vm, &request, false),
+            Ok(request) => attached::answer(vm, &request),
+            Err(bad) => refused(&bad, false),
+        }
     })
-}
-
-fn with_environment(options: &str) -> String {
-    options::environment::before(options, std::env::vars_os())
 }
 
 /// What a start returns while the last profile has samples to deliver; no code of JNI.
 const ENDING: jint = -7;
 
-/// Options of an attach that ends the profile.
-const STOP: &str = "stop";
-
 /// Called by the VM when the agent is attached to a running program.
 ///
-/// Returns 0; with `strict` another value if no profile begins: `JNI_EEXIST` (-5) if one runs already, [`ENDING`] if the last one
-/// has samples to deliver. With `stop` returns `JNI_EINVAL` (-6) if none runs.
+/// Returns 0; for a start with `strict` another value if no profile begins: `JNI_EEXIST` (-5) if one runs already,
+/// [`ENDING`] if the last one has samples to deliver. A request that is no start returns another value if it fails,
+/// `JNI_EINVAL` (-6) for `stop` if no profile runs.
 ///
 /// # Safety
 /// Called by the VM only.
@@ -102,33 +100,10 @@ pub unsafe extern "system" fn Agent_OnAttach(
 ) -> jint {
     // SAFETY: the VM passes its own pointer and a NUL-terminated string or null.
     let (vm, options) = unsafe { arguments(vm, options) };
-    guard::entry_point(JNI_OK, || {
-        if options == STOP {
-            return stop_attached(vm);
-        }
-        if let Some(reply) = status::status_reply(&options) {
-            // A command that does not listen any more needs no answer.
-            return status::answer(reply, events::phase()).map_or(JNI_ERR, |()| JNI_OK);
-        }
-        if let Some(reply) = print::reply(&options) {
-            return print::answer(vm, reply).map_or(JNI_ERR, |()| JNI_OK);
-        }
-        if options::is_for_api(&options) {
-            return load_api(vm, &options, true);
-        }
-        // An agent that waits has read the environment when it was loaded.
-        let options = match status::with_defaults(&options) {
-            unchanged if unchanged == options => with_environment(&options),
-            merged => merged,
-        };
-        let outcome = load(vm, &options, true);
-        if options::waits_for_start(&options) {
-            return outcome;
-        }
-        if outcome == JNI_OK && !events::attach_now(vm) && options::is_strict(&options) {
-            return JNI_ERR;
-        }
-        outcome
+    guard::entry_point(JNI_OK, || match status::request(Door::Attach, &options) {
+        Ok(request) if request.starts() => start_attached(vm, &request),
+        Ok(request) => attached::answer(vm, &request),
+        Err(bad) => refused(&bad, true),
     })
 }
 
@@ -158,53 +133,60 @@ unsafe fn arguments(vm: *mut JavaVM, options: *const c_char) -> (Vm, String) {
     (vm, unsafe { CStr::from_ptr(options) }.to_string_lossy().into_owned())
 }
 
-/// Ends the profile in a program that runs on.
-fn stop_attached(vm: Vm) -> jint {
-    if events::stop_attached(vm) {
-        return JNI_OK;
+/// Starts a profile in a program that runs, or offers the stack-walk API there.
+fn start_attached(vm: Vm, request: &Request) -> jint {
+    let outcome = load(vm, request, true);
+    if request.options.mode == Mode::Api || !request.options.starts || outcome != JNI_OK {
+        return outcome;
     }
-    if !events::vm_ends() {
-        log::print("no profile runs in this JVM, so there is nothing to stop");
+    let has_started = events::attach_now(vm);
+    if has_started {
+        attached::confirm(request, execute::STARTED);
     }
-    JNI_EINVAL
+    let is_failure = !has_started && (request.options.strict || request.messages.is_some());
+    if is_failure { JNI_ERR } else { JNI_OK }
 }
 
-fn load(vm: Vm, text: &str, is_attached: bool) -> jint {
-    let strict = options::is_strict(text);
-    let Err(refusal) = start::prepare(vm, text, is_attached) else { return JNI_OK };
-    let code = match refusal {
-        Refusal::Claimed(claimed) => {
-            log::print(&claimed.to_string());
-            match claimed {
-                ClaimError::Running => JNI_EEXIST,
-                ClaimError::Ending => ENDING,
-                ClaimError::Disabled => JNI_ERR,
-            }
-        }
-        refusal => {
-            let consequence = match strict && !is_attached {
-                true => "strict: the JVM does not start",
-                false => "the program runs unprofiled",
-            };
-            log::print(&format!("{refusal}; {consequence}"));
-            JNI_ERR
-        }
+/// Prepares what a start asks for.
+fn load(vm: Vm, request: &Request, is_attached: bool) -> jint {
+    attached::warn(request);
+    let (mode, strict) = (request.options.mode, request.options.strict);
+    let prepared = match mode {
+        Mode::Api => open_api(vm, request, is_attached),
+        _ => start::prepare(vm, request, is_attached),
     };
-    if strict { code } else { JNI_OK }
+    let Err(refusal) = prepared else { return JNI_OK };
+    let (code, message) = match refusal {
+        Refusal::Claimed(ClaimError::Running) => (JNI_EEXIST, refusal.to_string()),
+        Refusal::Claimed(ClaimError::Ending) => (ENDING, refusal.to_string()),
+        Refusal::Claimed(ClaimError::Disabled) => (JNI_ERR, refusal.to_string()),
+        _ => (JNI_ERR, format!("{refusal}; {}", consequence(mode, strict, is_attached))),
+    };
+    attached::tell(request.messages.as_deref(), &message);
+    if strict || request.messages.is_some() { code } else { JNI_OK }
 }
 
 /// Offers the stack-walk API; no profile is claimed, and one may run beside it.
-fn load_api(vm: Vm, text: &str, is_attached: bool) -> jint {
-    let opened = Options::parse(text).map_err(|error| error.to_string()).and_then(|options| {
-        log::install(options.log);
-        stack_api::start::open(vm, is_attached).map_err(|error| error.to_string())
-    });
-    let Err(reason) = opened else { return JNI_OK };
-    let strict = options::is_strict(text);
-    let consequence = match strict && !is_attached {
-        true => "strict: the JVM does not start",
-        false => "the stack-walk API is not available",
-    };
-    log::print(&format!("{reason}; {consequence}"));
-    if strict { JNI_ERR } else { JNI_OK }
+fn open_api(vm: Vm, request: &Request, is_attached: bool) -> Result<(), Refusal> {
+    log::install(request.options.log);
+    stack_api::start::open(vm, is_attached).map_err(|error| Refusal::Failed(error.to_string()))
+}
+
+/// Reports a text that is no request.
+fn refused(bad: &BadRequest, is_attached: bool) -> jint {
+    let consequence = consequence(bad.mode, bad.is_strict, is_attached);
+    attached::tell(bad.messages.as_deref(), &format!("{bad}; {consequence}"));
+    match bad.messages {
+        Some(_) => attached::WRONG_ARGUMENTS,
+        None if bad.is_strict => JNI_ERR,
+        None => JNI_OK,
+    }
+}
+
+fn consequence(mode: Mode, is_strict: bool, is_attached: bool) -> &'static str {
+    match mode {
+        _ if is_strict && !is_attached => "strict: the JVM does not start",
+        Mode::Api => "the stack-walk API is not available",
+        _ => "the program runs unprofiled",
+    }
 }

@@ -29,9 +29,15 @@ fn a_renamed_thread_is_judged_again() {
 
     registry.java_started(tid, &thread);
     assert_eq!(timers(), (1, 0));
+    assert_eq!(
+        registry.timer_counts().sharing,
+        0,
+        "a thread that is left out does not lengthen the period of others"
+    );
     for (name, with_timer) in [("kept 1", 1), ("other", 0), ("another", 0), ("kept 2", 1), ("kept 3", 1)] {
         registry.rename(tid, name);
         assert_eq!(timers(), (1, with_timer), "{name}");
+        assert_eq!(registry.timer_counts().sharing, with_timer, "{name}");
     }
     // A native thread that attaches to the VM under another name.
     thread.name = "other".to_owned();

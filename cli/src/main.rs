@@ -28,7 +28,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use launch::NotStarted;
+use options::agent_flags::WrongOptions;
 use profile::characters::shown;
+
+/// As clap returns it.
+const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = commands::Cli::parse();
@@ -38,7 +42,14 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             output::tell(format_args!("tickwalk: {}", shown(&format!("{error:#}"))));
-            error.downcast_ref::<NotStarted>().map_or(ExitCode::FAILURE, |error| error.exit_code().into())
+            exit_code(&error)
         }
     }
+}
+
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if error.is::<WrongOptions>() {
+        return ExitCode::from(WRONG_USAGE);
+    }
+    error.downcast_ref::<NotStarted>().map_or(ExitCode::FAILURE, |error| error.exit_code().into())
 }

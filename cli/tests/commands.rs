@@ -756,3 +756,55 @@ fn sources_may_be_encrypted_and_requests_have_headers() {
     assert!(!output.status.success() && stderr(&output).contains("check the address, its certificate"));
     check_error(&["view", "threads", &url, "--header", "nonsense"], 2, "write NAME: VALUE");
 }
+
+/// The agent's options are the agent's own definitions; a mistake ends the command before the program starts.
+#[test]
+fn options_are_checked_before_the_program_starts() {
+    let directory = script("java", "echo started");
+    for (options, message) in [
+        (&["--mode", "alloc"][..], "'alloc' is not 'cputime'"),
+        (&["-e", "alloc"], "option 'event': 'alloc' is not sampled"),
+        (&["--agent-option", "intervall=1ms"], "unknown option 'intervall'; did you mean interval?"),
+        (&["--agent-option", "depth=1"], "option 'depth': '1' is not"),
+        (&["--mode=wall", "--budget=1%"], "option 'budget=1%' has no effect with mode=wall"),
+        (&["-d", "100ms"], "option 'duration'"),
+        (&["-i", "1ns"], "option 'interval': '1ns' is not"),
+    ] {
+        let output = record(directory.path(), "java", options).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{options:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{options:?}: the program ran");
+    }
+    let output = record(directory.path(), "java", &[]).env("TICKWALK_DEPTH", "1").output();
+    let output = output.expect("the binary runs");
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("option 'depth'"),
+        "{}",
+        stderr(&output)
+    );
+    // No JVM is looked for either: there is no process of this number.
+    for verb in [&["attach"][..], &["start"], &["record", "-p"]] {
+        let arguments = [&verb[..1], &["--agent-option", "colour=red"], &verb[1..], &["999999999"]].concat();
+        check_error(&arguments, 2, "unknown option 'colour'");
+    }
+    check_error(&["start", "-o", "a.parquet", "999999999"], 2, "tickwalk export -o a.parquet");
+    check_error(&["top", "-p", "999999999", "--mode", "api2"], 2, "'api2' is not 'cputime'");
+}
+
+#[test]
+fn a_jvm_can_be_named_by_its_command() {
+    for verb in [&["attach"][..], &["start"], &["stop"], &["dump"], &["status"], &["record", "-p"]] {
+        check_error(&[verb, &["no-such-program"]].concat(), 1, "no JVM has 'no-such-program' in its command");
+    }
+    check_error(&["record", "--ssh", "web1", "-p", "app.jar", "-d", "1s"], 1, "write the process id");
+}
+
+#[test]
+fn a_page_of_the_usual_recording() {
+    let recorded = Recorded::new();
+    let directory = recorded.directory.path();
+    fs::rename(&recorded.recording, directory.join("recording.tickwalk")).expect("renamed");
+    let output = command().current_dir(directory).arg("flamegraph").output().expect("the binary runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(directory.join("recording.html").exists(), "{}", stderr(&output));
+}

@@ -117,6 +117,10 @@ fn parse_line(line: &str) -> Stack {
         line.rsplit_once(' ').unwrap_or_else(|| panic!("no weight in collapsed line {line:?}"));
     let ns = weight.parse().unwrap_or_else(|_| panic!("no weight in collapsed line {line:?}"));
     let mut frames: Vec<String> = path.split(';').map(str::to_owned).collect();
+    // async-profiler's form of a thread.
+    if let Some((name, _)) = frames[0].strip_prefix('[').and_then(|first| first.rsplit_once(" tid=")) {
+        frames[0] = name.to_owned();
+    }
     // The kind of a thread without Java is in brackets as well, but is a frame.
     let first = frames.first().filter(|first| !THREAD_KINDS.contains(&first.as_str()));
     let stop = first.and_then(|first| first.strip_prefix('[')?.strip_suffix(']')).map(str::to_owned);
@@ -138,6 +142,7 @@ mod tests {
         assert_eq!(stacks.all[1].stop.as_deref(), Some("unreadable_memory"));
         assert_eq!(stacks.all[1].frames, ["f(int, char)", "A.b"]);
         assert_eq!(stacks.ns_below("A.a"), 30);
+        assert_eq!(Stacks::parse_collapsed("[main tid=7];A.a 1\n").all[0].frames, ["main", "A.a"]);
         assert!(stacks.all[0].has_chain(&["A.a", "A.b"]));
         assert!(!stacks.all[0].has_chain(&["main", "A.b"]));
     }

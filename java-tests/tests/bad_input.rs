@@ -1,5 +1,5 @@
 //! A mistake in the agent's options causes one line on standard error and the program runs unprofiled; with `strict`
-//! the JVM does not start.
+//! the JVM does not start. An unknown option causes a line only. The command refuses all of these before it starts the program.
 
 use java_tests::{INTERVAL_NS, Jdk, Workload, on_every_jdk, on_jdks};
 
@@ -25,8 +25,10 @@ fn impossible_path() -> String {
 
 on_every_jdk! {
     fn unknown_option(jdk) {
-        super::check(jdk, "mode=cputime,file=unused.tickwalk,colour=red", "colour");
-        assert!(!std::path::Path::new("unused.tickwalk").exists(), "nothing may be written");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("a.tickwalk");
+        super::check(jdk, &format!("mode=cputime,file={},colour=red", file.display()), "unknown option 'colour'");
+        assert!(file.metadata().is_ok_and(|file| file.len() > 0), "the program is profiled all the same");
     }
 }
 
@@ -103,5 +105,28 @@ on_jdks! { 25;
                        system calls (seccomp) refuses clock_gettime; allow it\n";
         assert_eq!(finished.stderr, refused);
         assert!(!recording.exists());
+    }
+}
+
+on_every_jdk! {
+    /// The command checks options as the agent reads them, before the program starts.
+    fn the_command_refuses_before_the_program_starts(jdk) {
+        for (options, expected) in [
+            (&["--mode", "alloc"][..], "'alloc' is not 'cputime', 'wall', 'jvmti' or 'api'"),
+            (&["-e", "alloc"], "'alloc' is not sampled; write event=cpu"),
+            (&["--agent-option", "colour=red"], "unknown option 'colour'"),
+            (&["--agent-option", "title=x"], "'title' has no effect here"),
+            (&["--mode", "wall", "--budget", "1%"], "'budget=1%' has no effect with mode=wall"),
+            (&["-d", "100ms"], "option 'duration'"),
+        ] {
+            let mut hello = Workload::new("Hello");
+            for option in options {
+                hello = hello.record_option(option);
+            }
+            let run = hello.record(jdk);
+            run.assert_exit_code(2);
+            assert!(run.stderr.contains(expected), "{options:?}: {}", run.stderr);
+            assert!(!run.stdout.contains("hello"), "{options:?}: the program ran");
+        }
     }
 }

@@ -61,12 +61,14 @@ public final class AsyncApi {
         String folder = arguments[1];
         section("version", execute.run("version"));
         section("idle", execute.run("status"));
+        section("list", execute.run("list"));
         failing("event", execute, "start,event=alloc");
-        failing("misspelt", execute, "start,intervall=1ms");
+        failing("misspelt", execute, "start,interval=1parsec");
         failing("nothing to stop", execute, "stop");
         failing("no profile", execute, "collapsed");
 
-        section("start", execute.run("start,event=cpu,interval=1000000,file=" + folder + "/at-stop.jfr"));
+        section("start", execute.run("start,event=cpu,interval=1000000,intervall=1ms,file=" + folder + "/at-stop.jfr"));
+        section("status", execute.run("status"));
         failing("second start", execute, "start,event=cpu");
         hot("hot", 300_000_000L);
         section("running", execute.run("collapsed,total"));

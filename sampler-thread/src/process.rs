@@ -135,6 +135,8 @@ pub struct QueueBytes {
 pub struct TimerCounts {
     /// Profiled threads.
     pub threads: u64,
+    /// Of these, threads that are not left out, and share a rate.
+    pub sharing: u64,
     /// Threads that have a timer.
     pub with_timer: u64,
     /// Timers moved from one thread to another so far.

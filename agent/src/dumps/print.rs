@@ -61,11 +61,6 @@ const DEADLINE_OVER: &str = "the deadline was over";
 /// Held while a dump is made.
 static DUMPING: Mutex<()> = Mutex::new(());
 
-/// Returns the path for the answer, if the text of the options asks for the stacks.
-pub fn reply(options: &str) -> Option<&Path> {
-    options.strip_prefix("stacks,reply=").map(Path::new)
-}
-
 /// Writes the stacks of all threads to the socket at `reply`, or one line `error: ...`.
 ///
 /// # Errors

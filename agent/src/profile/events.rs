@@ -354,6 +354,13 @@ pub fn flush() -> bool {
     }
 }
 
+/// Judges a thread again that the program has chosen, or not any more, if a profile runs.
+pub fn judge_again(tid: i32) {
+    if let State::Running(session) = &*STATE.read() {
+        session.judge_again(tid);
+    }
+}
+
 /// Returns the kernel id of a Java thread that is alive, while a profile runs.
 pub fn tid_of(jni: Jni, thread: ThreadRef) -> Option<i32> {
     match &*STATE.read() {

@@ -13,19 +13,16 @@ use profile::export::whole_file::{self, WriteError};
 use profile::source::recording::Recording;
 use sampler_thread::descriptor::OwnedDescriptor;
 
-use super::output::{self, Format, Output, format_of};
-use super::{storage, thread_filter};
+use super::{output, storage, thread_filter};
 use crate::guest::log;
-use crate::options::{OptionError, Options};
+use crate::options::output::{Format, Output, ResultFile};
+use crate::options::{BadRequest, Options, Request};
 use crate::profile::events;
 use crate::profile::status::{self, Phase};
 
 /// The plan of the last profile.
-static KEPT: Mutex<Kept> = Mutex::new(Kept {
-    plan: Plan { storage: None, at_end: None, filters: false },
-    is_asked: false,
-    failure: None,
-});
+static KEPT: Mutex<Kept> =
+    Mutex::new(Kept { plan: Plan { storage: None, at_end: None }, is_asked: false, failure: None });
 
 struct Kept {
     plan: Plan,
@@ -36,53 +33,34 @@ struct Kept {
 }
 
 /// Where a profile is recorded, and the result at its end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Plan {
     /// The recording, if it has no name; it lasts as long as this is open.
     storage: Option<OwnedDescriptor<File>>,
-    /// File and format of the result that the end of the profile writes.
-    at_end: Option<(PathBuf, Output)>,
-    /// True if results have the samples of chosen threads only.
-    filters: bool,
+    /// The result that the end of the profile writes.
+    at_end: Option<ResultFile>,
 }
 
 impl Plan {
-    /// A plan with a result at the end; `filters` if results have the samples of chosen threads only.
-    pub fn new(at_end: Option<(PathBuf, Output)>, filters: bool) -> Self {
-        Self { storage: None, at_end, filters }
-    }
-
-    /// Adds a recording without a name.
+    /// Plans the results of a profile, sets its recording in the options, and begins its filter.
     ///
     /// # Errors
-    /// [`Failure::State`] if there is no place for it.
-    pub fn store(&mut self) -> Result<(), Failure> {
-        self.storage = Some(storage::unnamed().map_err(|error| {
-            Failure::State(format!("no place for the recording: {error}; name one with file=NAME.tickwalk"))
-        })?);
-        Ok(())
-    }
-
-    /// Checks the plan, completes it by the options, and sets the recording in them.
-    ///
-    /// # Errors
-    /// [`Failure`].
-    pub fn complete(&mut self, options: &mut Options) -> Result<(), Failure> {
-        if let Some(path) = &options.result {
-            let format = format_of(&path.to_string_lossy());
-            self.at_end = Some((path.clone(), Output::of(format)));
-            if self.storage.is_none() {
-                self.store()?;
-            }
-        }
-        if let Some((path, _)) = &self.at_end {
+    /// [`Failure`] if there is no place for the recording, or the result cannot be written.
+    pub fn of(request: &Request, options: &mut Options) -> Result<Self, Failure> {
+        let at_end = options.result.clone();
+        if let Some(result) = &at_end {
             // A file that cannot be written is refused before the program is profiled for nothing.
-            whole_file::check(path).map_err(|error| Failure::File { path: path.clone(), error })?;
+            whole_file::check(&result.path).map_err(|error| Failure::File { path: result.path.clone(), error })?;
         }
-        if let Some(storage) = &self.storage {
+        let needs_storage = options.file.is_none() && (at_end.is_some() || options.collector.is_none());
+        let storage = needs_storage.then(storage::unnamed).transpose().map_err(|error| {
+            Failure::State(format!("no place for the recording: {error}; name one with file=NAME.tickwalk"))
+        })?;
+        if let Some(storage) = &storage {
             options.file = Some(storage::path_of(storage));
         }
-        Ok(())
+        thread_filter::begin(request.filter.as_ref());
+        Ok(Self { storage, at_end })
     }
 }
 
@@ -96,6 +74,15 @@ pub enum Failure {
     /// The state of the agent does not allow it.
     #[error("{0}")]
     State(String),
+    /// No profile runs.
+    #[error("Profiler is not active")]
+    NotActive,
+    /// A profile runs already.
+    #[error("Profiler already started")]
+    Active,
+    /// No profile has been started.
+    #[error("Profiler has not started")]
+    NotStarted,
     /// A file cannot be read or written.
     #[error("cannot write {}: {error}", path.display())]
     File {
@@ -106,15 +93,14 @@ pub enum Failure {
     },
 }
 
-impl From<OptionError> for Failure {
-    fn from(error: OptionError) -> Self {
-        Self::Request(error.to_string())
+impl From<BadRequest> for Failure {
+    fn from(bad: BadRequest) -> Self {
+        Self::Request(bad.to_string())
     }
 }
 
 /// Keeps the plan of a profile that begins.
 pub fn keep(plan: Plan) {
-    thread_filter::begin(plan.filters);
     events::set_on_end(ended);
     *KEPT.lock() = Kept { plan, is_asked: false, failure: None };
 }
@@ -133,8 +119,8 @@ pub fn end_by(stop: impl FnOnce() -> bool) -> Result<bool, Failure> {
 
 /// Writes the result that the start of the profile asked for, however the profile has ended.
 fn ended() {
-    let Some((path, output)) = KEPT.lock().plan.at_end.take() else { return };
-    let Err(failure) = dump_to(&path, output) else { return };
+    let Some(result) = KEPT.lock().plan.at_end.take() else { return };
+    let Err(failure) = dump_to(&result.path, result.output) else { return };
     let mut kept = KEPT.lock();
     match kept.is_asked {
         true => kept.failure = Some(failure),
@@ -198,13 +184,11 @@ pub fn has_results() -> bool {
 /// Reads the recording of the last profile, up to now.
 fn read() -> Result<(PathBuf, Recording), Failure> {
     events::flush();
-    let path = status::recording().ok_or_else(|| {
-        Failure::State(match events::phase() == Phase::Running {
-            true => {
-                "the samples go to a collector, which has them; start with file= to have them here".to_owned()
-            }
-            false => "no profile has been started in this JVM".to_owned(),
-        })
+    let path = status::recording().ok_or_else(|| match events::phase() == Phase::Running {
+        true => Failure::State(
+            "the samples go to a collector, which has them; start with file= to have them here".to_owned(),
+        ),
+        false => Failure::NotStarted,
     })?;
     if KEPT.lock().plan.storage.as_ref().is_some_and(|storage| storage.get().is_err()) {
         return Err(Failure::State(

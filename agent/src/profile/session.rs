@@ -47,7 +47,7 @@ use crate::jvmti::{routines, safe_fetch, thread_key};
 use crate::options::{ClockOption, Mode, Options};
 use crate::profile::error::StartError;
 use crate::profile::pauses::{self, Gate};
-use crate::profile::{destinations, facts};
+use crate::profile::{destinations, facts, thread_filter};
 use crate::threads::kernel;
 use crate::threads::trace_thread::{Asker, TraceThread};
 use crate::threads::{JavaThreads, Registry, SampledProcess, ThreadFiles};
@@ -260,9 +260,12 @@ impl Session {
         let (shared, rings) =
             memory::publish(&options, room, aim, (offsets, frozen, compilers), memory, signal, uses_clock)?;
         install::install(signal).map_err(StartError::Signal)?;
+        // CPU time has no shared rate, so all threads are sampled and the account closes.
+        let filter = (options.mode == Mode::Wall).then(thread_filter::of_present).flatten();
         let registry =
             Registry::new(shared, rings, (signal, options.threads.clone()), tuning.clock.of_threads(), aim)
                 .with_share(tuning.wall_share_ns())
+                .with_filter(filter)
                 .traced(tuning.clock == Clock::Traces);
         let registry = Arc::new(registry);
         let process_cpu_before_ns = if is_attached {
@@ -378,6 +381,11 @@ impl Session {
             #[cfg(feature = "hooks")]
             hooks: options.debug.hooks,
         })
+    }
+
+    /// Judges a thread again that the program has chosen, or not any more.
+    pub fn judge_again(&self, tid: i32) {
+        self.registry.judge_again(tid);
     }
 
     /// The Java threads, for the VM's events.

@@ -1,4 +1,4 @@
-//! The steps from a text of options to a profile, for every way in which a start is asked for.
+//! The steps from a request to a profile, for every way in which a start is asked for.
 //!
 //! Problem: a start comes from the command line of the JVM, from an attach, from Java and from C, and each reports a
 //! refusal in its own way.
@@ -6,7 +6,7 @@
 //! runs; both return the [`Refusal`], and print nothing.
 //! Invariant: after a refusal another profile can begin.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::SigSet;
 use parking_lot::Mutex;
@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use crate::dumps::triggers;
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
-use crate::options::Options;
+use crate::options::values::MIN_DURATION;
+use crate::options::{Door, Options, Request};
 use crate::profile::events::{self, ClaimError};
 use crate::profile::results::{self, Failure, Plan};
 use crate::profile::session::{self, PreparedSession};
@@ -37,47 +38,43 @@ pub enum Refusal {
 /// The profile that follows the present one (`loop=`).
 static NEXT: Mutex<Option<Next>> = Mutex::new(None);
 
-#[derive(Clone)]
 struct Next {
     vm: Vm,
-    options: String,
+    door: Door,
+    /// The text of the request.
+    text: String,
     /// When the last of them ends.
     end: Option<Instant>,
 }
 
-/// Claims the process and prepares the profile that `text` describes; with `start=no` prepares the wait for a start.
+/// Claims the process and prepares the profile that is asked for; with `start=no` prepares the wait for a start.
 ///
 /// # Errors
 /// [`Refusal`].
-pub fn prepare(vm: Vm, text: &str, is_attached: bool) -> Result<(), Refusal> {
-    prepare_into(vm, text, is_attached, Plan::default())
-}
-
-/// As [`prepare`], with a `plan` for results.
-fn prepare_into(vm: Vm, text: &str, is_attached: bool, plan: Plan) -> Result<(), Refusal> {
+pub fn prepare(vm: Vm, request: &Request, is_attached: bool) -> Result<(), Refusal> {
     events::claim()?;
-    let prepared = claimed(vm, text, is_attached, plan);
+    let prepared = claimed(vm, request, is_attached);
     if prepared.is_err() {
         events::unclaim();
     }
     prepared
 }
 
-fn claimed(vm: Vm, text: &str, is_attached: bool, mut plan: Plan) -> Result<(), Refusal> {
+fn claimed(vm: Vm, request: &Request, is_attached: bool) -> Result<(), Refusal> {
     let failed = |error: &dyn std::error::Error| Refusal::Failed(error.to_string());
-    let mut options = Options::parse(text).map_err(|error| failed(&error))?;
+    let mut options = request.options.clone();
     log::install(options.log);
     // Before the profile, which chooses a signal that is free then.
     triggers::arm(vm, &options.dumps, is_attached).map_err(Refusal::Failed)?;
     if !options.starts {
         session::prepare_waiting(&options, vm, is_attached).map_err(|error| failed(&error))?;
-        status::wait_for_start(text);
+        status::wait_for_start(&request.text);
         events::unclaim();
         return Ok(());
     }
-    plan.complete(&mut options)?;
-    status::begins(text, &options);
-    let next = next(vm, text, &options);
+    let plan = Plan::of(request, &mut options)?;
+    status::begins(&request.text, &options);
+    let next = next(vm, request);
     if let Some(period) = options.repeats_after {
         options.duration = Some(options.duration.map_or(period, |duration| duration.min(period)));
     }
@@ -89,21 +86,22 @@ fn claimed(vm: Vm, text: &str, is_attached: bool, mut plan: Plan) -> Result<(), 
     Ok(())
 }
 
-/// Starts a profile in a VM that runs, on a thread that it knows, with a `plan` for results.
+/// Starts a profile in a VM that runs, on a thread that it knows.
 ///
 /// # Errors
 /// [`Refusal`].
-pub fn now(vm: Vm, text: &str, plan: Plan) -> Result<(), Refusal> {
-    prepare_into(vm, text, true, plan)?;
+pub fn now(vm: Vm, request: &Request) -> Result<(), Refusal> {
+    prepare(vm, request, true)?;
     events::start_now(vm).map_err(Refusal::Failed)
 }
 
-/// Returns the profile that follows one with these options, if one does.
-fn next(vm: Vm, text: &str, options: &Options) -> Option<Next> {
-    let period = options.repeats_after?;
-    let end = options.duration.map(|duration| Instant::now() + duration);
-    let is_last = options.duration.is_some_and(|duration| duration <= period);
-    (!is_last).then(|| Next { vm, options: text.to_owned(), end })
+/// Returns the profile that follows the one that is asked for, if one does.
+fn next(vm: Vm, request: &Request) -> Option<Next> {
+    let Options { duration, repeats_after, .. } = request.options;
+    let period = repeats_after?;
+    let end = duration.map(|duration| Instant::now() + duration);
+    let is_last = duration.is_some_and(|duration| duration <= period);
+    (!is_last).then(|| Next { vm, door: request.door, text: request.text.clone(), end })
 }
 
 /// Begins the profile that follows one whose time is over, on a thread of its own: the VM must know the thread.
@@ -124,11 +122,13 @@ fn begin_next() {
 }
 
 fn start_next(next: &Next) -> Result<(), String> {
-    let mut text = next.options.clone();
-    if let Some(end) = next.end {
-        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
-        text.push_str(&format!(",duration={}ns", left.as_nanos()));
-    }
+    let left = next.end.map(|end| {
+        let left = end.saturating_duration_since(Instant::now()).max(MIN_DURATION);
+        format!("duration={}ns", left.as_nanos())
+    });
+    // The time in the name of its file is another one.
+    let request = Request::of_layers(next.door, &[&next.text, &left.unwrap_or_default()])
+        .map_err(|bad| bad.to_string())?;
     let _attached = next.vm.attach().map_err(|error| error.to_string())?;
-    now(next.vm, &text, Plan::default()).map_err(|refusal| refusal.to_string())
+    now(next.vm, &request).map_err(|refusal| refusal.to_string())
 }

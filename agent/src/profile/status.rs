@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sampler_thread::characters::shown;
 
-use crate::options::{Options, waits_for_start};
+use crate::options::{BadRequest, Door, Options, Request, environment};
 use crate::profile::storage::is_unnamed;
 
 /// Longest wait for a command that does not read.
@@ -55,21 +55,24 @@ pub enum Phase {
     Off,
 }
 
-/// Returns the path for the answer, if the text of the options asks for the status.
-pub fn status_reply(options: &str) -> Option<&Path> {
-    options.strip_prefix("status,reply=").map(Path::new)
-}
-
-/// Returns the options of a start with this text, after those that a waiting agent was loaded with.
-pub fn with_defaults(text: &str) -> String {
-    let known = KNOWN.lock();
-    let Some(defaults) = known.waiting.as_ref().filter(|_| !waits_for_start(text)) else {
-        return text.to_owned();
+/// Reads a request to an agent that is loaded. A start has the options of the load first, if the agent waits for it;
+/// else those of the environment, if it is an attach.
+///
+/// # Errors
+/// As [`Request::parse`].
+pub fn request(door: Door, text: &str) -> Result<Request, BadRequest> {
+    match Request::parse(door, text) {
+        Ok(request) if !request.starts() => return Ok(request),
+        Ok(_) | Err(_) => {}
+    }
+    if let Some(waiting) = &KNOWN.lock().waiting {
+        return Request::of_layers(door, &[waiting, "start=yes", text]);
+    }
+    let variables = match door {
+        Door::Attach => environment::options(std::env::vars_os()),
+        _ => String::new(),
     };
-    // A start that names a destination replaces those of the load.
-    let replaces = Options::names_destination(text);
-    let kept = defaults.split(',').filter(|part| !(replaces && Options::names_destination(part)));
-    kept.chain([text, "start"]).collect::<Vec<_>>().join(",")
+    Request::of_layers(door, &[&variables, text])
 }
 
 /// Keeps the options of an agent that waits for a start.
@@ -140,7 +143,7 @@ fn status(known: &Known, phase: Phase) -> String {
             line("file", &file.to_string_lossy());
         }
         if let Some(result) = &profile.options.result {
-            let result = std::path::absolute(result).unwrap_or_else(|_| result.clone());
+            let result = std::path::absolute(&result.path).unwrap_or_else(|_| result.path.clone());
             line("result", &result.to_string_lossy());
         }
     }
@@ -162,7 +165,7 @@ mod tests {
     #[test]
     fn a_status_has_what_a_command_shows_and_no_secret() {
         let text = "interval=5ms,token=geheim,file=/tmp/a.tickwalk";
-        let options = Options::parse(text).expect("valid");
+        let options = Request::parse(Door::Load, text).expect("valid").options;
         let mut known = Known { waiting: None, profile: None };
         assert!(status(&known, Phase::Idle).contains("\nstate=idle\n"));
         known.profile = Some(Profile { text: text.to_owned(), options, since: Instant::now() });
@@ -179,24 +182,17 @@ mod tests {
         assert!(!status(&known, Phase::Idle).contains("running_ns"));
     }
 
-    #[test]
-    fn requests_for_the_status() {
-        assert_eq!(status_reply("status,reply=/tmp/x/y"), Some(Path::new("/tmp/x/y")));
-        assert_eq!(status_reply("stop"), None);
-        assert_eq!(status_reply("interval=1ms"), None);
-    }
-
     /// One test, because the options are kept for the process.
     #[test]
     fn options_of_a_start_follow_those_of_the_load() {
-        assert_eq!(with_defaults("interval=1ms"), "interval=1ms");
+        let of = |text: &str| request(Door::C, text).expect("valid");
+        assert_eq!(of("interval=1ms").text, "interval=1ms");
         wait_for_start("start=no,interval=5ms,file=a");
-        let effective = |text: &str| Options::parse(&with_defaults(text)).expect("valid");
-        let options = effective("");
+        let options = of("").options;
         assert!(options.starts && options.interval == Duration::from_millis(5));
         assert_eq!(options.file.as_deref(), Some(Path::new("a")));
-        let options = effective("interval=1ms,collector=unix:/s");
-        assert!(options.file.is_none() && options.interval == Duration::from_millis(1));
-        assert!(!effective("start=no").starts);
+        assert!(!of("start=no").options.starts);
+        let stop = of("stop");
+        assert!(stop.file.is_none() && stop.text == "stop", "only a start has them: {stop:?}");
     }
 }

@@ -1,34 +1,44 @@
 //! The threads that a program has chosen, over time.
 //!
-//! Approach: every thread is sampled, so that the account closes; each change is kept with its time, and results leave out
-//! the samples of a thread while it was not chosen.
+//! Approach: each change is kept with its time, and results leave out the samples of a thread while it was not chosen.
+//! On the clock of CPU time every thread is sampled, so that the account closes; on the wall clock all threads share a
+//! rate, so only the chosen ones have timers.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use parking_lot::Mutex;
+
+use crate::options::request::Filter as Chosen;
 
 /// Changes of one thread, by time in nanoseconds since the epoch: chosen by the first, not by the second, and so on.
 type Changes = Vec<u64>;
 
-static FILTER: Mutex<Filter> = Mutex::new(Filter { is_on: false, threads: BTreeMap::new() });
+static FILTER: Mutex<Filter> =
+    Mutex::new(Filter { is_on: false, ranges: Vec::new(), threads: BTreeMap::new() });
 
 /// The filter of the last profile.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     is_on: bool,
+    /// Threads that are chosen from the start.
+    ranges: Vec<RangeInclusive<i32>>,
+    /// Threads whose choice changes.
     threads: BTreeMap<i32, Changes>,
 }
 
 impl Filter {
     /// Begins a profile: threads that are chosen now have always been.
-    fn begin(&mut self, is_on: bool) {
-        self.is_on = is_on;
+    fn begin(&mut self, chosen: Option<&Chosen>) {
+        self.is_on = chosen.is_some();
+        self.ranges = chosen.map(|chosen| chosen.threads.clone()).unwrap_or_default();
         self.threads.retain(|_, changes| changes.len() % 2 == 1);
         self.threads.values_mut().for_each(|changes| *changes = vec![0]);
     }
 
     fn change(&mut self, tid: i32, is_chosen: bool, time_ns: u64) {
-        let changes = self.threads.entry(tid).or_default();
+        let is_in_range = self.ranges.iter().any(|range| range.contains(&tid));
+        let changes = self.threads.entry(tid).or_insert_with(|| if is_in_range { vec![0] } else { vec![] });
         if (changes.len() % 2 == 1) != is_chosen {
             changes.push(time_ns);
         }
@@ -41,19 +51,27 @@ impl Filter {
 
     /// Returns whether a thread was chosen at a time in nanoseconds since the epoch.
     pub fn has(&self, tid: i32, time_ns: u64) -> bool {
-        let changes = self.threads.get(&tid).map_or(&[][..], |changes| changes);
-        changes.partition_point(|&change_ns| change_ns <= time_ns) % 2 == 1
+        match self.threads.get(&tid) {
+            Some(changes) => changes.partition_point(|&change_ns| change_ns <= time_ns) % 2 == 1,
+            None => self.ranges.iter().any(|range| range.contains(&tid)),
+        }
     }
 }
 
 /// Begins a profile; without a filter all threads are shown.
-pub fn begin(is_on: bool) {
-    FILTER.lock().begin(is_on);
+pub fn begin(chosen: Option<&Chosen>) {
+    FILTER.lock().begin(chosen);
 }
 
 /// Chooses a thread, or ends that.
 pub fn change(tid: i32, is_chosen: bool, time_ns: u64) {
     FILTER.lock().change(tid, is_chosen, time_ns);
+}
+
+/// Returns what tells whether a thread is chosen at present, if there is a filter.
+pub fn of_present() -> Option<fn(i32) -> bool> {
+    let is_chosen: fn(i32) -> bool = |tid| FILTER.lock().has(tid, u64::MAX);
+    FILTER.lock().is_on.then_some(is_chosen)
 }
 
 /// Returns the filter of the last profile.
@@ -71,7 +89,7 @@ mod tests {
         filter.change(7, true, 50);
         filter.change(8, true, 60);
         filter.change(8, false, 70);
-        filter.begin(true);
+        filter.begin(Some(&Chosen::default()));
         assert!(filter.is_on() && filter.has(7, 1) && !filter.has(8, 1) && !filter.has(9, 1));
         // A second request for what is so changes nothing.
         for (is_chosen, time_ns) in [(true, 90), (false, 100), (false, 110), (true, 200)] {
@@ -79,5 +97,16 @@ mod tests {
         }
         let shown = [99, 100, 150, 199, 200, u64::MAX].map(|time_ns| filter.has(7, time_ns));
         assert_eq!(shown, [true, false, false, false, true, true]);
+    }
+
+    #[test]
+    fn threads_that_a_request_names_are_shown_from_the_start() {
+        let mut filter = Filter::default();
+        filter.begin(Some(&Chosen { threads: vec![5..=7, 9..=9] }));
+        assert!([5, 6, 7, 9].iter().all(|&tid| filter.has(tid, 1)) && !filter.has(8, 1));
+        filter.change(6, false, 100);
+        assert!(filter.has(6, 99) && !filter.has(6, 100) && filter.has(7, 100));
+        filter.begin(None);
+        assert!(!filter.is_on() && !filter.has(5, 1));
     }
 }

@@ -11,13 +11,13 @@ use std::path::Path;
 
 use jni::sys::{JNI_OK, JavaVM, jint, jsize};
 
+use super::{attached, profile};
 use crate::jvmti::guard;
 use crate::jvmti::vm::Vm;
-use crate::profile::events;
-use crate::profile::output::{Output, format_of};
+use crate::options::output::{Format, Output, format_of};
+use crate::options::{Action, Door};
 use crate::profile::results::{self, Failure};
-use crate::profile::status;
-use crate::program_api::profile::{self, Request};
+use crate::profile::{events, status};
 
 const OK: c_int = 0;
 const ERROR_REQUEST: c_int = 1;
@@ -33,7 +33,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let code = match &failure {
             Failure::Request(_) => ERROR_REQUEST,
-            Failure::State(_) => ERROR_STATE,
+            Failure::State(_) | Failure::NotActive | Failure::Active | Failure::NotStarted => ERROR_STATE,
             Failure::File { error, .. } => {
                 set_errno(error.raw_os_error().unwrap_or(libc::EIO));
                 ERROR_FILE
@@ -52,8 +52,12 @@ pub unsafe extern "C" fn tickwalk_start(options: *const c_char, text: *mut c_cha
     // SAFETY: by the caller's promise.
     let options = unsafe { text_at(options) };
     let body = || {
-        let options = options.unwrap_or_default();
-        Ok(profile::start(vm()?, Request { options, ..Request::default() })?)
+        let request = status::request(Door::C, &options.unwrap_or_default()).map_err(Failure::from)?;
+        if request.action != Action::Start {
+            return Err(Error(ERROR_REQUEST, "write options of a start only".to_owned()));
+        }
+        attached::warn(&request);
+        Ok(profile::start(vm()?, &request)?)
     };
     // SAFETY: by the caller's promise.
     unsafe { answer(text, size, || body().map(|()| String::new())) }
@@ -80,7 +84,7 @@ pub unsafe extern "C" fn tickwalk_dump(path: *const c_char, text: *mut c_char, s
     let body = || {
         let path = path.filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| Error(ERROR_REQUEST, "the path is missing".to_owned()))?;
-        results::dump_to(Path::new(&path), Output::of(format_of(&path)))?;
+        results::dump_to(Path::new(&path), Output::of(format_of(&path).unwrap_or(Format::Text)))?;
         Ok(String::new())
     };
     // SAFETY: by the caller's promise.

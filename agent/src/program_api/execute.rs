@@ -1,79 +1,92 @@
-//! Runs a command of async-profiler's API.
+//! What a request to a running program does, and its answer.
+//!
+//! Programs compare the answers of async-profiler's commands, so each of these is word for word the same.
+//! Source: async-profiler 4.5, `docs/IntegratingAsyncProfiler.md`, and the answers of its library.
 
-use std::path::PathBuf;
-
-use super::command::{Action, Command};
-use super::profile::{self, Request};
+use super::profile;
 use crate::jvmti::vm::Vm;
-use crate::options::Options;
-use crate::profile::output::Format;
+use crate::options::{Action, Door, Request};
 use crate::profile::results::{self, Failure};
 use crate::profile::status;
 
-/// Answer of a command whose result is a file.
-const DONE: &str = "OK";
+/// Answer to a start.
+pub const STARTED: &str = "Profiling started\n";
+/// Answer to a command whose result is a file, by the Java API.
+const WRITTEN: &str = "OK";
+/// The events that are sampled. Programs look for lines that begin with two spaces.
+const EVENTS: &str = "Basic events:\n  cpu\n  wall\n  itimer\n  ctimer\n";
+/// The version of async-profiler whose commands these are, which programs compare, and ours.
+const VERSION: &str = concat!("4.5 (Tickwalk ", env!("CARGO_PKG_VERSION"), ")");
 
-/// Runs a command and returns its answer: a result, unless a file was named for it.
+/// Runs a command of async-profiler's Java API and returns its answer: a result, unless a file was named for it.
 ///
 /// # Errors
 /// [`Failure`].
 pub fn execute(vm: Vm, text: &str) -> Result<Vec<u8>, Failure> {
-    let command = Command::parse(text)?;
-    let answer = match command.action {
-        Action::Version => concat!("Tickwalk ", env!("CARGO_PKG_VERSION")).to_owned(),
-        Action::List => "cpu\n".to_owned(),
-        Action::Check => DONE.to_owned(),
-        Action::Status => status(),
+    let request = status::request(Door::Java, text)?;
+    super::attached::warn(&request);
+    run(vm, &request)
+}
+
+/// Does what a request asks for, and returns its answer.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(vm: Vm, request: &Request) -> Result<Vec<u8>, Failure> {
+    let confirmed = |text: String| if request.is_quiet { String::new() } else { text };
+    let answer = match request.action {
+        Action::Version => VERSION.to_owned(),
+        Action::List => EVENTS.to_owned(),
+        Action::Check => WRITTEN.to_owned(),
+        Action::Status => running(),
         Action::Resume if results::has_results() => {
             return Err(Failure::State(
                 "a profile cannot be resumed; write its result, then start another one".to_owned(),
             ));
         }
-        Action::Start | Action::Resume => started(vm, command)?,
-        Action::Stop => {
-            profile::stop(vm)?;
-            match command.output {
-                Some(_) => return dumped(command),
-                None => "profiling has ended\n".to_owned(),
-            }
+        Action::Start | Action::Resume => {
+            profile::start(vm, request)?;
+            confirmed(STARTED.to_owned())
         }
-        Action::Dump => return dumped(command),
+        Action::Stop => {
+            let seconds = status::since_start().unwrap_or_default().as_secs();
+            let stopped = profile::stop(vm);
+            if request.output.is_some() {
+                // A profile that ended by itself has results as well.
+                match stopped {
+                    Err(Failure::NotActive) | Ok(()) => return dumped(request),
+                    Err(failure) => return Err(failure),
+                }
+            }
+            stopped?;
+            confirmed(format!("Profiling stopped after {seconds} seconds. No dump options specified\n"))
+        }
+        Action::Dump => return dumped(request),
+        Action::Stacks => {
+            return Err(Failure::Request("stacks are for tickwalk dump-stacks, which listens".to_owned()));
+        }
     };
     Ok(answer.into_bytes())
 }
 
-/// Starts a profile; a recording that is named is written while the profile runs, any other result at its end.
-fn started(vm: Vm, command: Command) -> Result<String, Failure> {
-    let Command { mut options, output, file, filters, .. } = command;
-    let mut at_stop = None;
-    match (output, file) {
-        (Some(output), Some(file)) if output.format == Format::Recording => {
-            options = [options, format!("file={file}")].join(",");
-        }
-        (Some(output), Some(file)) => at_stop = Some((PathBuf::from(file), output)),
-        _ => {}
-    }
-    let interval = Options::parse(&options)?.interval;
-    profile::start(vm, Request { options, at_stop, filters })?;
-    Ok(format!("profiling CPU time every {interval:?}\n"))
-}
-
-fn dumped(command: Command) -> Result<Vec<u8>, Failure> {
-    let Some(output) = command.output else {
-        return Err(Failure::Request("no format; write for example collapsed, or file=NAME.html".to_owned()));
+fn dumped(request: &Request) -> Result<Vec<u8>, Failure> {
+    let Some(output) = request.output else {
+        return Err(Failure::Request(
+            "No output format selected; write for example collapsed, or file=NAME.html".to_owned(),
+        ));
     };
-    match command.file {
+    match &request.file {
         Some(file) => {
-            results::dump_to(&PathBuf::from(file), output)?;
-            Ok(DONE.into())
+            results::dump_to(file, output)?;
+            Ok(WRITTEN.into())
         }
         None => results::dump(output),
     }
 }
 
-fn status() -> String {
+fn running() -> String {
     match status::since_start().filter(|_| profile::is_running()) {
-        Some(since) => format!("profiling CPU time for {} s\n", since.as_secs()),
-        None => "no profile runs\n".to_owned(),
+        Some(since) => format!("Profiling is running for {} seconds\n", since.as_secs()),
+        None => format!("{}\n", Failure::NotActive),
     }
 }

@@ -130,7 +130,7 @@ fn vm_of(jni: Jni) -> Option<Vm> {
 fn throw(jni: Jni, failure: &Failure) {
     let class = match failure {
         Failure::Request(_) => ILLEGAL_ARGUMENT,
-        Failure::State(_) => ILLEGAL_STATE,
+        Failure::State(_) | Failure::NotActive | Failure::Active | Failure::NotStarted => ILLEGAL_STATE,
         Failure::File { .. } => IO,
     };
     jni.throw(class, &failure.to_string());
@@ -258,7 +258,10 @@ pub unsafe extern "system" fn Java_one_profiler_AsyncProfiler_filterThread0(
             events::tid_of(jni, unsafe { ThreadRef::new(thread) })
         };
         match tid {
-            Some(tid) => thread_filter::change(tid, enable, clock::wall_nanos()),
+            Some(tid) => {
+                thread_filter::change(tid, enable, clock::wall_nanos());
+                events::judge_again(tid);
+            }
             None => {
                 log::print("only the calling thread can be chosen while no profile runs; start one before")
             }

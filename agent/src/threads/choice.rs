@@ -6,15 +6,32 @@
 use sampler_thread::process::{Gap, ThreadKind};
 
 use super::registry::Registry;
-use super::table::Table;
+use super::table::{Entry, Table};
 
 impl Registry {
-    /// Returns why a thread of this name and kind is left out; `None` if it is not.
-    pub(super) fn left_out(&self, name: &str, kind: ThreadKind) -> Option<Gap> {
-        match self.choice.has(name, kind) {
+    /// Returns why a thread is left out; `None` if it is not.
+    pub(super) fn left_out(&self, tid: i32, name: &str, kind: ThreadKind) -> Option<Gap> {
+        match self.choice.has(name, kind) && self.filter.is_none_or(|is_chosen| is_chosen(tid)) {
             false => Some(Gap::NotChosen),
             true if self.is_traced && kind != ThreadKind::Java => Some(Gap::NotJava),
             true => None,
+        }
+    }
+
+    /// Returns the number of threads that share the rate of all threads: those that are not left out.
+    pub(super) fn sharing(table: &Table) -> u64 {
+        let is_sharing = |entry: &&Entry| {
+            let cause = entry.facts.coverage.open_gap().map(|(cause, _)| cause);
+            entry.facts.ended_ns.is_none() && !matches!(cause, Some(Gap::NotChosen | Gap::NotJava))
+        };
+        table.entries.iter().flatten().filter(is_sharing).count() as u64
+    }
+
+    /// Judges a thread again whose choice has changed, if it is registered.
+    pub fn judge_again(&self, tid: i32) {
+        let mut table = self.table.lock();
+        if let Some(slot) = table.by_tid.get(&tid).copied() {
+            self.choose(&mut table, slot);
         }
     }
 
@@ -23,7 +40,7 @@ impl Registry {
         let Some(entry) = table.entry_mut(slot).filter(|entry| entry.facts.ended_ns.is_none()) else {
             return;
         };
-        let left_out = self.left_out(&entry.facts.name, entry.facts.kind);
+        let left_out = self.left_out(entry.facts.tid, &entry.facts.name, entry.facts.kind);
         let cause = entry.facts.coverage.open_gap().map(|(cause, _)| cause);
         if left_out == cause.filter(|cause| matches!(cause, Gap::NotChosen | Gap::NotJava)) {
             return;

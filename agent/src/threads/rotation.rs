@@ -80,6 +80,7 @@ impl Registry {
         let alive = || table.entries.iter().flatten().filter(|entry| entry.facts.ended_ns.is_none());
         TimerCounts {
             threads: alive().count() as u64,
+            sharing: Self::sharing(&table),
             with_timer: alive().filter(|entry| entry.timer.is_some()).count() as u64,
             rotations: table.rotation.passed_on,
             without_slot: table.rotation.without_slot,

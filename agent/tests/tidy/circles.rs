@@ -13,6 +13,7 @@ use crate::{EDGES, settle};
 /// Folders of the crates.
 pub const CRATES: &[&str] = &[
     "agent",
+    "agent/options",
     "cli",
     "collector",
     "profile",

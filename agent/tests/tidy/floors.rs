@@ -86,7 +86,7 @@ const HOOKS: &[&str] = &[
     "agent/src/handler/on_tick.rs",
     "agent/src/jvmti/mod.rs",
     "agent/src/lib.rs",
-    "agent/src/options/debug.rs",
+    "agent/options/src/kinds/debug.rs",
     "agent/src/profile/events.rs",
     "agent/src/profile/session.rs",
     "sampler-thread/src/lib.rs",
@@ -114,7 +114,7 @@ const LOCKED_STATICS: &[&str] = &[
 /// Modules in a file beside the folder of their children, instead of its `mod.rs`.
 const BESIDE_FOLDER: &[&str] = &["collector/src/store/tests.rs"];
 /// Files that compile a file of another crate.
-const FOREIGN_FILES: &[&str] = &["cli/src/options/mod.rs", "java-tests/agct/src/record.rs"];
+const FOREIGN_FILES: &[&str] = &["java-tests/agct/src/record.rs"];
 /// Most characters of a line that is a comment.
 const COMMENT_WIDTH: usize = 120;
 /// Most comment lines that are wider; to be lowered until it is 0.

@@ -25,9 +25,10 @@ use source::{code_of, has_token, imports, is_test, read, source_folder, sources,
 
 /// Normal and build dependencies among our crates; nothing else is allowed.
 const EDGES: &[(&str, &[&str])] = &[
-    ("agent", &["sampler-thread", "queue", "stackwalk", "profile"]),
+    ("agent", &["agent-options", "sampler-thread", "queue", "stackwalk", "profile"]),
+    ("agent-options", &["sampler-thread", "queue", "profile"]),
     ("sampler-thread", &["queue", "stackwalk", "proto"]),
-    ("cli", &["collector", "profile"]),
+    ("cli", &["agent-options", "collector", "profile"]),
     ("collector", &["profile", "proto"]),
     ("profile", &["proto"]),
     ("queue", &[]),
@@ -39,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates inside the folder of another one.
-const NESTED: &[&str] = &["agct", "stackwalk-aarch64"];
+const NESTED: &[&str] = &["agent-options", "agct", "stackwalk-aarch64"];
 
 /// Files, and folders ending in a slash, that may contain `unsafe`; changed only by a decision in `design/`.
 const UNSAFE_ALLOWED: &[&str] = &[
@@ -72,7 +73,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
 ];
 
 /// Crates that forbid `unsafe` altogether.
-const UNSAFE_FORBIDDEN: &[&str] = &["sampler-thread", "proto", "collector", "profile", "cli", "java-tests"];
+const UNSAFE_FORBIDDEN: &[&str] =
+    &["sampler-thread", "proto", "agent/options", "collector", "profile", "cli", "java-tests"];
 
 /// The only folder of the walker that knows a CPU.
 const CPU_SEAM: &str = "stackwalk/src/cpu/";

@@ -12,6 +12,7 @@ use super::profiling::{Results, Sampling};
 use crate::commands::live::{Live, Terminal};
 use crate::jvm::agent;
 use crate::jvm::attach::Jvm;
+use crate::jvm::target::Target;
 use crate::options::values::Time;
 use crate::output;
 
@@ -39,23 +40,24 @@ pub struct Arguments {
     /// End the profile at the end of standard input, as 'tickwalk record --ssh' needs on the other machine
     #[arg(long, hide = true)]
     until_input_ends: bool,
-    /// Process id of the JVM; without it, list the JVMs that can be profiled
-    #[arg(value_name = "PID", required_if_eq("stop", "true"))]
-    pid: Option<i32>,
+    /// Process id of the JVM, or a part of its command such as the main class or jar; without it, list the JVMs
+    #[arg(value_name = "PID|NAME", required_if_eq("stop", "true"))]
+    jvm: Option<Target>,
 }
 
 impl Arguments {
     /// Returns the arguments for a profile of JVM `pid`.
-    pub fn of(sampling: Sampling, results: Results, duration: Option<Time>, pid: i32) -> Self {
-        Arguments { sampling, results, duration, stop: false, until_input_ends: false, pid: Some(pid) }
+    pub fn of(sampling: Sampling, results: Results, duration: Option<Time>, jvm: Target) -> Self {
+        Arguments { sampling, results, duration, stop: false, until_input_ends: false, jvm: Some(jvm) }
     }
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { sampling, results, duration: time, stop, until_input_ends, pid } = arguments;
-    let Some(pid) = pid else {
+    let Arguments { sampling, results, duration: time, stop, until_input_ends, jvm } = arguments;
+    let Some(jvm) = jvm else {
         return list::run(&list::Arguments::default());
     };
+    let pid = jvm.pid()?;
     if stop {
         return end_profile(pid);
     }

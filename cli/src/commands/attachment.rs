@@ -57,6 +57,8 @@ impl Attachment {
     /// # Errors
     /// If the JVM cannot be profiled, or the recording cannot be written.
     pub fn begin(pid: i32, sampling: &Sampling, output: PathBuf) -> anyhow::Result<Self> {
+        // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
+        let more = sampling.checked(["strict".to_owned()])?;
         let library = agent_library::find(sampling.agent.as_deref())?;
         output::check_writable(&output)?;
         // Threads inherit the mask, so the signals are blocked before the first one starts.
@@ -69,10 +71,7 @@ impl Attachment {
         let (listener, socket) = workplace.listen("collector").context("cannot make a socket for the JVM")?;
         let server = Server::start_bound(listener, &socket, Destination::File(output), Limits::default())
             .context("cannot receive samples")?;
-        let mut more = sampling.more();
-        // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
-        more.push("strict".to_owned());
-        let options = AgentOptions { library, socket, interval: sampling.interval.clone(), more: &more };
+        let options = AgentOptions { library, socket, more: &more };
         let library = agent::start(&jvm, &options.library, &options.text()?)?;
         Ok(Self { jvm, library, signals, process, input: None, server, _workplace: workplace })
     }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use profile::characters::shown_lines;
+use profile::export::Options;
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
 use rustix::fs::{Mode, OFlags};
@@ -20,6 +21,7 @@ use crate::jvm::agent::{self, Status};
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
 use crate::jvm::foreign::{self, Links};
+use crate::jvm::target::Target;
 use crate::launch::agent_library;
 use crate::launch::plain;
 use crate::options::values::{Time, rows};
@@ -48,7 +50,7 @@ pub struct Start {
     sampling: Sampling,
     /// Recording that the JVM writes, or by its suffix another format when the profile ends [default: PID.tickwalk in the
     /// current directory]
-    #[arg(short, long, value_name = "FILE", conflicts_with = "collector")]
+    #[arg(short, long, visible_short_alias = 'f', value_name = "FILE", conflicts_with = "collector")]
     output: Option<PathBuf>,
     /// End the profile by itself after this time, such as 30s
     #[arg(short, long, value_name = "TIME")]
@@ -59,9 +61,9 @@ pub struct Start {
     /// Collector that the JVM sends its samples to: unix:PATH, HOST:PORT or tls:HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     collector: Option<String>,
-    /// Process id of the JVM
-    #[arg(value_name = "PID")]
-    pid: i32,
+    /// Process id of the JVM, or a part of its command such as the main class or jar
+    #[arg(value_name = "PID|NAME")]
+    jvm: Target,
 }
 
 #[derive(Debug, Args)]
@@ -83,7 +85,7 @@ pub struct Dump {
 #[derive(Debug, Args)]
 struct Shown {
     /// Copy the recording to this file; a recording of the same name is kept as FILE.1
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, visible_short_alias = 'f', value_name = "FILE")]
     output: Option<PathBuf>,
     /// Format of that file, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
     #[arg(long, value_name = "FORMAT", requires = "output", value_parser = format_by_name)]
@@ -94,9 +96,9 @@ struct Shown {
     /// Print the account and the tables as JSON
     #[arg(long)]
     json: bool,
-    /// Process id of the JVM
-    #[arg(value_name = "PID")]
-    pid: i32,
+    /// Process id of the JVM, or a part of its command such as the main class or jar
+    #[arg(value_name = "PID|NAME")]
+    jvm: Target,
 }
 
 impl Shown {
@@ -113,22 +115,25 @@ ending (the last samples are being delivered), off (after an internal error), or
 pub struct ShowStatus {
     #[command(flatten)]
     table: TableOutput,
-    /// Process id of the JVM
-    #[arg(value_name = "PID")]
-    pid: i32,
+    /// Process id of the JVM, or a part of its command such as the main class or jar
+    #[arg(value_name = "PID|NAME")]
+    jvm: Target,
 }
 
 pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
-    let Start { sampling, output, duration, repeats_after, collector, pid } = arguments;
+    let Start { sampling, output, duration, repeats_after, collector, jvm: target } = arguments;
     output.as_deref().map_or(Ok(()), output::check_named)?;
-    let library = agent_library::find(sampling.agent.as_deref())?;
-    let jvm = Jvm::find(*pid)?;
-    let mut options = vec!["mode=cputime".to_owned()];
-    options.extend(sampling.interval.iter().map(|interval| format!("interval={interval}")));
-    options.extend(sampling.more());
     let seconds = |time: &Time| time.0.as_secs_f64();
-    options.extend(duration.iter().map(|time| format!("duration={}s", seconds(time))));
-    options.extend(repeats_after.iter().map(|time| format!("loop={}s", seconds(time))));
+    let duration = duration.iter().map(|time| format!("duration={}s", seconds(time)));
+    let more: Vec<String> =
+        duration.chain(repeats_after.iter().map(|time| format!("loop={}s", seconds(time)))).collect();
+    let file = output.as_deref().map(plain).transpose()?.map(|path| format!("file={path}"));
+    sampling.checked(more.iter().cloned().chain(file))?;
+    let library = agent_library::find(sampling.agent.as_deref())?;
+    let pid = target.pid()?;
+    let jvm = Jvm::find(pid)?;
+    let mut options = vec!["mode=cputime".to_owned()];
+    options.extend(sampling.checked(more)?);
     let kept = Status::of(&jvm)?.filter(|status| status.state() == "waiting" && has_destination(status));
     match (collector, output, kept) {
         (Some(address), _, _) => options.push(format!("collector={address}")),
@@ -187,7 +192,7 @@ fn recording_of(jvm: &Jvm, output: Option<&Path>, repeats: bool) -> anyhow::Resu
 }
 
 pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
-    let pid = arguments.shown.pid;
+    let pid = arguments.shown.jvm.pid()?;
     arguments.shown.check()?;
     let jvm = Jvm::find(pid)?;
     let status = Status::of(&jvm)?;
@@ -205,7 +210,7 @@ pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
 }
 
 pub fn dump(arguments: &Dump) -> anyhow::Result<ExitCode> {
-    let pid = arguments.shown.pid;
+    let pid = arguments.shown.jvm.pid()?;
     arguments.shown.check()?;
     let jvm = Jvm::find(pid)?;
     let status = Status::of(&jvm)?.filter(|status| status.state() == "running");
@@ -258,7 +263,7 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
                 let mut whole = fs::File::open(&copy).context("cannot read a temporary file")?;
                 output::write_beside_existing(path, |out| io::copy(&mut whole, out).map(drop))?;
             }
-            FileFormat::Export(format) => export_file(&recording, format, path)?,
+            FileFormat::Export(format) => export_file(&recording, format, Options::default(), path)?,
         }
         output::tell(format_args!("copy         {}", path.display()));
     }
@@ -290,7 +295,7 @@ struct Described<'a> {
 
 pub fn status(arguments: &ShowStatus) -> anyhow::Result<ExitCode> {
     arguments.table.check()?;
-    let pid = arguments.pid;
+    let pid = arguments.jvm.pid()?;
     let jvm = Jvm::find(pid)?;
     let status = Status::of(&jvm)?;
     let state = status.as_ref().map_or("not loaded", Status::state);

@@ -14,6 +14,7 @@ use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
 use crate::jvm::identity::Owner;
 use crate::jvm::socket;
+use crate::jvm::target::Target;
 use crate::jvm::workplace::Workplace;
 use crate::launch::agent_library;
 use crate::options::values::Time;
@@ -40,9 +41,9 @@ pub struct Arguments {
     /// Time limit for the answer of the JVM
     #[arg(long, value_name = "TIME", default_value = "30s")]
     timeout: Time,
-    /// Process id of the JVM
-    #[arg(value_name = "PID")]
-    pid: i32,
+    /// Process id of the JVM, or a part of its command such as the main class or jar
+    #[arg(value_name = "PID|NAME")]
+    jvm: Target,
 }
 
 /// Returns whether a user who may attach to the JVM holds the name. Any other user could take it to prevent dumps.
@@ -52,7 +53,7 @@ fn is_held_by_a_command(name: &str, owner: Owner) -> bool {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let pid = arguments.pid;
+    let pid = arguments.jvm.pid()?;
     let library = agent_library::find(arguments.agent.as_deref())?;
     let jvm = Jvm::find(pid)?.answering_within(arguments.timeout.0);
     // Requests to one JVM wait for each other, so the second would only be late.

@@ -88,6 +88,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         lines: arguments.lines,
         execution_samples: arguments.execution_samples,
         frame_types: arguments.frame_types,
+        internal_names: false,
         table: None,
     };
     let pairs = arguments.selection.pairs();

@@ -15,6 +15,7 @@ use crate::source::{SelectionArguments, Source, check_output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  tickwalk flamegraph                              of recording.tickwalk, as record and attach write it
   tickwalk flamegraph recording.tickwalk
   tickwalk flamegraph -o /tmp/app.html --from -15m http://127.0.0.1:4172")]
 pub struct Arguments {
@@ -22,7 +23,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
-    #[arg(value_name = "RECORDING|DIR|URL")]
+    #[arg(value_name = "RECORDING|DIR|URL", default_value = "recording.tickwalk")]
     source: Source,
     #[command(flatten)]
     selection: SelectionArguments,

@@ -30,6 +30,8 @@ const USUAL_SIZE: (usize, usize) = (24, 80);
 pub struct View<'a> {
     /// Process id of the JVM.
     pub pid: i32,
+    /// What is sampled.
+    pub sampling: Sampling,
     /// Unit of the rows; `None` for threads.
     pub naming: Option<Naming>,
     /// Tables.
@@ -53,8 +55,7 @@ pub fn run(mut view: View<'_>) -> anyhow::Result<ExitCode> {
     }
     let selection = Selection::of(&view.pairs)?;
     let directory = output::temporary_directory()?;
-    let attachment =
-        Attachment::begin(view.pid, &Sampling::default(), directory.path().join("top.tickwalk"))?;
+    let attachment = Attachment::begin(view.pid, &view.sampling, directory.path().join("top.tickwalk"))?;
     let server = attachment.server().stop_handle();
     let screen = Screen::open()?;
     let mut last = Vec::new();

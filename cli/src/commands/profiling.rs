@@ -6,6 +6,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server, SessionReport};
+use profile::export::Options;
+use profile::export::format::Format;
 use profile::export::table::{self, Report};
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
@@ -14,25 +16,18 @@ use profile::text::quantity::duration;
 use profile::ui::standalone;
 
 use super::busiest::{Recorded, busiest_first};
-use crate::launch::Interval;
-use crate::options::agent_flags::AgentFlags;
+use crate::options::agent_flags::{self, AgentFlags, WrongOptions};
 use crate::options::values::rows;
 use crate::output;
-use crate::source::file_format::{FileFormat, export_file, format_by_name};
+use crate::source::file_format::{FileFormat, export_file, format_by_name, format_by_word};
 use crate::source::{now_ns, read_recording};
 
 /// Options of sampling.
 #[derive(Debug, Default, Args)]
 pub struct Sampling {
-    /// CPU time between two samples of a thread; the kernel's tick is the practical minimum [default: 10ms]
-    #[arg(long, value_name = "TIME")]
-    pub interval: Option<Interval>,
-    /// Samples per second of the whole machine, such as 500/s, instead of an interval
-    #[arg(long, value_name = "N/s", value_parser = rate, conflicts_with = "interval")]
-    pub rate: Option<String>,
-    /// Most CPU time of the profiler, in percent of the program's, such as 1%; the interval grows to keep it
-    #[arg(long, value_name = "PERCENT", value_parser = budget)]
-    pub budget: Option<String>,
+    /// Event as async-profiler names it: cpu, ctimer, itimer or wall, instead of --mode
+    #[arg(short, long, value_name = "EVENT", conflicts_with = "mode")]
+    pub event: Option<String>,
     /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
     #[arg(long, value_name = "PATH")]
     pub agent: Option<PathBuf>,
@@ -44,22 +39,39 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Returns the agent's options besides the interval. The agent uses the last one of repeated options.
-    pub fn more(&self) -> Vec<String> {
-        let mut more = self.named.options();
-        more.extend(self.agent_option.iter().cloned());
-        more.extend(self.rate.iter().map(|rate| format!("rate={rate}")));
-        more.extend(self.budget.iter().map(|budget| format!("budget={budget}")));
-        more
+    /// Returns options of the agent that are not checked.
+    pub fn of(options: Vec<String>) -> Self {
+        Self { agent_option: options, ..Self::default() }
+    }
+
+    /// Returns the agent's options with `more` of the command; it uses the last one of repeated ones. They are checked, so
+    /// that a mistake is an error of the command.
+    ///
+    /// # Errors
+    /// [`WrongOptions`].
+    pub fn checked(&self, more: impl IntoIterator<Item = String>) -> Result<Vec<String>, WrongOptions> {
+        let event = self.event.iter().map(|event| format!("event={event}"));
+        let mut all: Vec<String> = event.chain(self.named.options()).collect();
+        all.extend(self.agent_option.iter().cloned());
+        all.extend(more);
+        agent_flags::check("", &all.join(","))?;
+        Ok(all)
     }
 }
 
 /// Options of the results.
 #[derive(Debug, Args)]
 pub struct Results {
-    /// File to write: a recording, or by its suffix another format, with the recording beside it
-    #[arg(short, long, value_name = "FILE", default_value = "recording.tickwalk")]
+    /// File to write: a recording, or by its suffix another format, with the recording beside it; or the name of a
+    /// format, such as flamegraph, for -f FILE or recording.html
+    #[arg(short, long, value_name = "FILE|FORMAT", default_value = "recording.tickwalk")]
     output: PathBuf,
+    /// File to write, where --output is the name of a format
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Threads apart in stacks of --output
+    #[arg(short = 't')]
+    by_thread: bool,
     /// Format of that file, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
     #[arg(long, value_name = "FORMAT", value_parser = format_by_name)]
     format: Option<FileFormat>,
@@ -78,14 +90,37 @@ pub struct Results {
 }
 
 impl Results {
+    /// Returns the format that is named in place of a file.
+    fn format_word(&self) -> Option<FileFormat> {
+        self.output.to_str().and_then(|word| format_by_word(word).ok())
+    }
+
+    /// Returns the file to write.
+    fn output(&self) -> PathBuf {
+        match (&self.file, self.format_word()) {
+            (Some(file), _) => file.clone(),
+            (None, Some(format)) => PathBuf::from(format!("recording.{}", format.suffix())),
+            (None, None) => self.output.clone(),
+        }
+    }
+
+    fn output_format(&self) -> FileFormat {
+        FileFormat::of(self.format.or(self.format_word()), &self.output())
+    }
+
     /// Returns the path of the recording.
     pub fn recording(&self) -> PathBuf {
-        FileFormat::of(self.format, &self.output).recording_path(&self.output)
+        self.output_format().recording_path(&self.output())
     }
 
     /// Returns the path of the page, unless `--output` is the page.
     fn page(&self) -> PathBuf {
-        self.flamegraph.clone().unwrap_or_else(|| self.recording().with_extension("html"))
+        let output = self.output();
+        match self.output_format() {
+            // The page that was asked for is the only one.
+            FileFormat::Export(Format::Flamegraph) if self.flamegraph.is_none() => output,
+            _ => self.flamegraph.clone().unwrap_or_else(|| self.recording().with_extension("html")),
+        }
     }
 
     /// Checks that every file can be written; callers check before they start a program.
@@ -94,8 +129,8 @@ impl Results {
     /// If a file cannot be written, or two have the same name.
     pub fn check(&self) -> anyhow::Result<()> {
         let (recording, page) = (self.recording(), self.page());
-        let output = Some(&self.output).filter(|output| **output != recording && **output != page);
-        let all = [Some(&recording), Some(&page), self.summary.as_ref(), output];
+        let output = Some(self.output()).filter(|output| *output != recording && *output != page);
+        let all = [Some(&recording), Some(&page), self.summary.as_ref(), output.as_ref()];
         let all: Vec<&PathBuf> = all.into_iter().flatten().collect();
         for (place, path) in all.iter().enumerate() {
             if all[..place].contains(path) {
@@ -130,11 +165,17 @@ impl Results {
         output::write_file(&page, |out| standalone::write(&recording, &all, now_ns(), out))?;
         output::tell(format_args!("recording    {}", path.display()));
         output::tell(format_args!("flame graph  {}", page.display()));
-        if let FileFormat::Export(format) = FileFormat::of(self.format, &self.output)
-            && self.output != page
+        let output = self.output();
+        if let FileFormat::Export(format) = self.output_format()
+            && output != page
         {
-            export_file(&recording, format, &self.output)?;
-            output::tell(format_args!("{:<12} {}", format.name(), self.output.display()));
+            export_file(
+                &recording,
+                format,
+                Options { threads: self.by_thread, ..Options::default() },
+                &output,
+            )?;
+            output::tell(format_args!("{:<12} {}", format.name(), output.display()));
         }
         if let Some(path) = &self.summary {
             write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
@@ -192,22 +233,4 @@ fn write_summary(path: &Path, summary: &Summary) -> anyhow::Result<()> {
         serde_json::to_writer_pretty(&mut out, summary)?;
         out.write_all(b"\n")
     })
-}
-
-/// Checks the syntax of a rate. The agent checks the range, which depends on the number of processors.
-fn rate(text: &str) -> Result<String, &'static str> {
-    let number = text.strip_suffix("/s").and_then(|number| number.parse::<u64>().ok());
-    match number {
-        Some(1..) => Ok(text.to_owned()),
-        _ => Err("write samples per second, for example 500/s"),
-    }
-}
-
-/// Checks the syntax and the range of a budget.
-fn budget(text: &str) -> Result<String, &'static str> {
-    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-    match number {
-        Some(0.1..=50.0) => Ok(text.to_owned()),
-        _ => Err("write a share of CPU time from 0.1% to 50%, for example 1%"),
-    }
 }

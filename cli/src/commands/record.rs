@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use agent_options::environment;
+use anyhow::{Context, bail};
 use clap::Args;
 use nix::sys::signal::Signal;
 use profile::export::whole_file::WholeFile;
@@ -13,10 +14,12 @@ use profile::text::quantity::duration;
 use super::attach;
 use super::profiling::{Results, Sampling};
 use crate::commands::live::{Live, Terminal};
+use crate::jvm::target::Target;
 use crate::launch::agent_library;
 use crate::launch::remote::Remote;
 use crate::launch::signals::Signals;
 use crate::launch::{AgentOptions, Launch};
+use crate::options::agent_flags;
 use crate::options::values::Time;
 use crate::output;
 
@@ -46,8 +49,8 @@ pub struct Arguments {
     #[arg(long)]
     follow: bool,
     /// Profile a running JVM instead, as 'tickwalk attach' does; with --ssh one of that machine
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "follow"])]
-    pid: Option<i32>,
+    #[arg(short, long, value_name = "PID|NAME", conflicts_with_all = ["command", "follow"])]
+    pid: Option<Target>,
     /// Duration of the profile, such as 30s; the program runs on [default: until the program ends or Ctrl-C]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
@@ -67,8 +70,7 @@ fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<
     let library = agent_library::find(arguments.sampling.agent.as_deref())?;
     let Time(time) = arguments.duration.context("a profile of another machine needs a duration")?;
     let mut options = vec![format!("--duration={}ms", time.as_millis())];
-    options.extend(arguments.sampling.interval.iter().map(|interval| format!("--interval={interval}")));
-    options.extend(arguments.sampling.more().iter().map(|option| format!("--agent-option={option}")));
+    options.extend(arguments.sampling.checked([])?.iter().map(|option| format!("--agent-option={option}")));
     let remote = Remote { host, pid, options, library: &library };
     if arguments.dry_run {
         let commands = remote.described()?;
@@ -90,14 +92,20 @@ fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    match (&arguments.ssh, arguments.pid) {
-        (Some(host), Some(pid)) => return record_remote(&arguments, host, pid),
-        (_, Some(pid)) => {
+    match (&arguments.ssh, &arguments.pid) {
+        (Some(host), Some(Target::Pid(pid))) => return record_remote(&arguments, host, *pid),
+        (Some(_), Some(Target::Name(_))) => bail!("write the process id of the JVM on the other machine"),
+        (None, Some(jvm)) => {
+            let jvm = jvm.clone();
             let Arguments { sampling, results, duration, .. } = arguments;
-            return attach::run(attach::Arguments::of(sampling, results, duration, pid));
+            return attach::run(attach::Arguments::of(sampling, results, duration, jvm));
         }
         _ => {}
     }
+    let duration = arguments.duration.map(|Time(time)| format!("duration={}s", time.as_secs_f64()));
+    let more = arguments.sampling.checked(duration)?;
+    // The program inherits the environment, which has options as well.
+    agent_flags::check(&environment::options(std::env::vars_os()), &more.join(","))?;
     let library = agent_library::find(arguments.sampling.agent.as_deref())?;
     arguments.results.check()?;
     // Threads inherit the mask, so the signals are blocked before the first one starts.
@@ -107,10 +115,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let socket = directory.path().join("collector");
     let server = arguments.results.receive(&socket)?;
 
-    let Arguments { sampling, results, follow, duration, command, .. } = arguments;
-    let mut more = sampling.more();
-    more.extend(duration.map(|Time(time)| format!("duration={}s", time.as_secs_f64())));
-    let options = AgentOptions { library, socket, interval: sampling.interval.clone(), more: &more };
+    let Arguments { results, follow, command, .. } = arguments;
+    let options = AgentOptions { library, socket, more: &more };
     let launch = Launch::new(&command, &options, follow)?;
     let live = Live::start(server.stop_handle(), Terminal::Shared);
     let code = launch.run(&signals)?;

@@ -8,7 +8,9 @@ use profile::query::flat::Order;
 use profile::query::tree::Naming;
 
 use super::live_top::{self, View};
+use super::profiling::Sampling;
 
+use crate::jvm::target::Target;
 use crate::options::values::rows;
 use crate::output::table::TableOutput;
 use crate::source::{SelectionArguments, Source, check_output};
@@ -40,9 +42,18 @@ pub struct Arguments {
     /// Also print how the samples were collected: rate, requests, queues, pauses
     #[arg(long)]
     verbose: bool,
-    /// Profile the running JVM with this process id, and show the last ten seconds again and again
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["json", "format", "output", "verbose", "source"])]
-    pid: Option<i32>,
+    /// Profile this running JVM, by its process id or a part of its command, and show the last ten seconds again and again
+    #[arg(short, long, value_name = "PID|NAME", conflicts_with_all = ["json", "format", "output", "verbose", "source"])]
+    pid: Option<Target>,
+    /// With --pid: cputime, wall or jvmti [default: cputime]
+    #[arg(long, value_name = "MODE", requires = "pid", conflicts_with = "event")]
+    mode: Option<String>,
+    /// With --pid: event as async-profiler names it, instead of --mode
+    #[arg(short, long, value_name = "EVENT", requires = "pid")]
+    event: Option<String>,
+    /// With --pid: time between two samples of a thread [default: 10ms]
+    #[arg(short, long, value_name = "T", requires = "pid")]
+    interval: Option<String>,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     #[arg(value_name = "RECORDING|DIR|URL", required_unless_present = "pid")]
     source: Option<Source>,
@@ -84,10 +95,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if by == By::Thread && (arguments.own || arguments.total) {
         bail!("threads have no callees; leave out --self and --total");
     }
-    if let Some(pid) = arguments.pid {
+    if let Some(jvm) = &arguments.pid {
+        let given =
+            [("mode", &arguments.mode), ("event", &arguments.event), ("interval", &arguments.interval)];
+        let options =
+            given.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
+        let sampling = Sampling::of(options.collect());
+        sampling.checked([])?;
+        let pid = jvm.pid()?;
         let orders = if arguments.total { &[Order::TotalTime] } else { &[Order::SelfTime] };
         let naming = by.naming();
-        return live_top::run(View { pid, naming, orders, limit: arguments.limit, pairs });
+        return live_top::run(View { pid, sampling, naming, orders, limit: arguments.limit, pairs });
     }
     let table = &arguments.table;
     let source = arguments.source.context("a recording, directory or URL is missing")?;

@@ -15,4 +15,5 @@ mod perf_data;
 pub mod process;
 mod room;
 pub mod socket;
+pub mod target;
 pub mod workplace;

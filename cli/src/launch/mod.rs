@@ -12,7 +12,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
+use agent_options::values::INTERVALS;
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
@@ -43,10 +45,8 @@ impl FromStr for Interval {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str =
             "write a time from 10us to 60s with its unit (ns, us, ms or s), for example 10ms";
-        match duration_ns(text) {
-            Some(10_000..=60_000_000_000) => Ok(Interval(text.to_owned())),
-            _ => Err(EXPECTED),
-        }
+        let time = duration_ns(text).map(Duration::from_nanos).filter(|time| INTERVALS.contains(time));
+        time.map(|_| Interval(text.to_owned())).ok_or(EXPECTED)
     }
 }
 
@@ -63,9 +63,7 @@ pub struct AgentOptions<'a> {
     pub library: PathBuf,
     /// Unix socket of the collector.
     pub socket: PathBuf,
-    /// Sampling interval; that of the agent if `None`.
-    pub interval: Option<Interval>,
-    /// Further options, as written by the user.
+    /// Further options, as the agent reads them.
     pub more: &'a [String],
 }
 
@@ -87,11 +85,7 @@ impl AgentOptions<'_> {
     /// # Errors
     /// If a path contains a character that the options cannot express.
     pub fn text(&self) -> anyhow::Result<String> {
-        let mut options = String::from("mode=cputime");
-        if let Some(interval) = &self.interval {
-            options.push_str(&format!(",interval={interval}"));
-        }
-        options.push_str(&format!(",exitwait={END_SILENCE},abandon={ABANDON},collector=unix:"));
+        let mut options = format!("mode=cputime,exitwait={END_SILENCE},abandon={ABANDON},collector=unix:");
         options.push_str(plain(&self.socket)?);
         for option in self.more {
             options.push(',');
@@ -288,12 +282,7 @@ mod tests {
     use super::*;
 
     fn options(more: &[String]) -> AgentOptions<'_> {
-        AgentOptions {
-            library: "/opt/libtickwalk.so".into(),
-            socket: "/tmp/s".into(),
-            interval: Some(Interval("10ms".into())),
-            more,
-        }
+        AgentOptions { library: "/opt/libtickwalk.so".into(), socket: "/tmp/s".into(), more }
     }
 
     fn launch(command: &[&str]) -> Launch {
@@ -301,7 +290,7 @@ mod tests {
         Launch::new(&command, &options(&["log=debug".into()]), false).expect("plain paths")
     }
 
-    const ARGUMENT: &str = "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,exitwait=10s,abandon=10s,collector=unix:/tmp/s,log=debug";
+    const ARGUMENT: &str = "-agentpath:/opt/libtickwalk.so=mode=cputime,exitwait=10s,abandon=10s,collector=unix:/tmp/s,log=debug";
 
     #[test]
     fn java_gets_the_agent_as_its_first_option() {

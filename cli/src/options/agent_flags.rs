@@ -1,27 +1,8 @@
 //! Options of the agent as flags of the verbs that begin a profile, with the names and meanings of the agent's own table.
 
+use agent_options::table::{AgentOption, OPTIONS};
+use agent_options::{Door, Mode, Request};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-
-use super::agent_options::{AgentOption, OPTIONS};
-
-/// Options with flags from here. The others have flags of their own, or belong to a destination that the command chooses.
-const NAMES: [&str; 15] = [
-    "mode",
-    "threads",
-    "skipthreads",
-    "native",
-    "vm",
-    "service",
-    "label",
-    "clock",
-    "signal",
-    "gcdrain",
-    "redact",
-    "maxstack",
-    "depth",
-    "log",
-    "logfile",
-];
 
 const HEADING: &str = "Options of the agent";
 
@@ -37,15 +18,47 @@ impl AgentFlags {
 }
 
 fn flags() -> impl Iterator<Item = &'static AgentOption> {
-    OPTIONS.iter().filter(|option| NAMES.contains(&option.name))
+    OPTIONS.iter().filter(|option| option.is_flag)
 }
 
-/// The agent's syntax separates options by commas.
-fn without_comma(text: &str) -> Result<String, &'static str> {
-    if text.is_empty() || text.contains(',') {
-        Err("write a value without commas")
-    } else {
-        Ok(text.to_owned())
+/// Flags with a letter, which is that of async-profiler's launcher.
+const LETTERS: [(&str, char); 1] = [("interval", 'i')];
+/// Options that set the same thing.
+const EXCLUSIVE: [(&str, &str); 1] = [("rate", "interval")];
+
+/// Options that the agent would refuse, or that would have no effect.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongOptions(String);
+
+/// Checks options as the agent reads them, by its own parser: `before` come first.
+///
+/// # Errors
+/// [`WrongOptions`].
+pub fn check(before: &str, options: &str) -> Result<(), WrongOptions> {
+    let wrong = |reason: &dyn std::fmt::Display| Err(WrongOptions(reason.to_string()));
+    let request = match Request::of_layers(Door::Command, &[before, options]) {
+        Ok(request) => request,
+        Err(bad) => return wrong(&bad),
+    };
+    match request.warnings.first() {
+        Some(warning) => wrong(warning),
+        None if request.options.mode == Mode::Api || !request.options.starts => {
+            wrong(&"mode=api and start=no start no profile; leave them out")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks one option.
+fn checked(option: &AgentOption, value: &str) -> Result<String, WrongOptions> {
+    // The agent's syntax separates options by commas.
+    if value.is_empty() || value.contains(',') {
+        return Err(WrongOptions("write a value without commas".to_owned()));
+    }
+    match Request::parse(Door::Command, &format!("{}={value}", option.name)) {
+        Ok(_) => Ok(value.to_owned()),
+        Err(bad) => Err(WrongOptions(bad.to_string())),
     }
 }
 
@@ -57,8 +70,15 @@ impl Args for AgentFlags {
             if !default.is_empty() {
                 help.push_str(&format!(" [default: {default}]"));
             }
-            let flag = Arg::new(option.name).long(option.name).value_name(option.value).help(help);
-            command.arg(flag.action(ArgAction::Append).value_parser(without_comma).help_heading(HEADING))
+            let mut flag = Arg::new(option.name).long(option.name).value_name(option.value).help(help);
+            if let Some((_, letter)) = LETTERS.iter().find(|(name, _)| *name == option.name) {
+                flag = flag.short(*letter);
+            }
+            if let Some((_, other)) = EXCLUSIVE.iter().find(|(name, _)| *name == option.name) {
+                flag = flag.conflicts_with(*other);
+            }
+            let read = move |text: &str| checked(option, text);
+            command.arg(flag.action(ArgAction::Append).value_parser(read).help_heading(HEADING))
         })
     }
 
@@ -92,7 +112,19 @@ mod tests {
         let given = ["record", "--depth", "100", "--label", "a=b", "--label", "c=d"];
         let flags = AgentFlags::from_arg_matches(&command.clone().get_matches_from(given)).expect("valid");
         assert_eq!(flags.options(), ["label=a=b", "label=c=d", "depth=100"]);
-        assert!(command.try_get_matches_from(["record", "--service", "a,b"]).is_err());
-        assert!(NAMES.iter().all(|name| OPTIONS.iter().any(|option| option.name == *name)));
+        let refused = |given: &[&str]| command.clone().try_get_matches_from(given).is_err();
+        assert!(refused(&["record", "--service", "a,b"]) && refused(&["record", "--mode", "alloc"]));
+        assert!(refused(&["record", "--rate", "500/s", "-i", "1ms"]) && !refused(&["record", "-i", "1ms"]));
+    }
+
+    #[test]
+    fn options_are_checked_together() {
+        for wrong in
+            ["mode=wall,budget=1%", "colour=red", "title=x", "duration=100ms", "mode=api", "loop=1h,file=a"]
+        {
+            assert!(check("", wrong).is_err(), "{wrong}");
+        }
+        assert!(check("budget=1%", "mode=wall,interval=5ms").is_ok(), "what comes before is a default");
+        assert!(check("depth=1", "interval=5ms").is_err());
     }
 }

@@ -29,6 +29,14 @@ impl FileFormat {
         named.unwrap_or_else(|| Format::of_file(path).map_or(FileFormat::Recording, FileFormat::Export))
     }
 
+    /// Returns the suffix of its files, without the dot.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            FileFormat::Recording => RECORDING,
+            FileFormat::Export(format) => format.suffix().trim_start_matches('.'),
+        }
+    }
+
     /// Returns where the recording is written if the user asked for `path` in this format: at `path`, or beside it.
     pub fn recording_path(self, path: &Path) -> PathBuf {
         match self {
@@ -51,12 +59,25 @@ pub fn format_by_name(name: &str) -> Result<FileFormat, UnknownFormat> {
     }
 }
 
+/// Reads the name of a format as async-profiler's users write it.
+pub fn format_by_word(word: &str) -> Result<FileFormat, UnknownFormat> {
+    match word {
+        "tree" | "html" => Ok(FileFormat::Export(Format::Flamegraph)),
+        word => format_by_name(word),
+    }
+}
+
 /// Writes a recording to `path` in another format.
 ///
 /// # Errors
 /// If the recording has no samples, or a file cannot be written.
-pub fn export_file(recording: &Recording, format: Format, path: &Path) -> anyhow::Result<()> {
-    for (path, options) in files(format, path, Options::default()) {
+pub fn export_file(
+    recording: &Recording,
+    format: Format,
+    options: Options,
+    path: &Path,
+) -> anyhow::Result<()> {
+    for (path, options) in files(format, path, options) {
         output::write_file(&path, |out| {
             let all = Selection::default();
             export::write(recording, &all, format, options, now_ns(), out)

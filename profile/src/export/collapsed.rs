@@ -51,11 +51,18 @@ fn push(profile: &ProcessProfile, options: Options, is_named: bool, out: &mut im
             push_frame(&mut line, &title);
         }
         if options.threads {
-            push_frame(&mut line, profile.thread_name(thread));
+            let name = profile.thread_name(thread);
+            match profile.thread(thread).filter(|_| options.internal_names) {
+                Some(thread) => push_frame(&mut line, &format!("[{name} tid={}]", thread.tid)),
+                None => push_frame(&mut line, name),
+            }
         }
         for frame in frames.stack(stack).into_iter().rev() {
             let parts = &frames.all()[frame as usize];
-            push_frame(&mut line, &parts.text);
+            match options.internal_names && !parts.class.is_empty() {
+                true => push_frame(&mut line, &format!("{}.{}", parts.class, parts.method)),
+                false => push_frame(&mut line, &parts.text),
+            }
             if options.lines && parts.line > 0 {
                 // Writing to a String cannot fail.
                 let _ = write!(line, ":{}", parts.line);

@@ -37,6 +37,9 @@ pub struct Options {
     pub unit: collapsed::Unit,
     /// True if each collapsed stack begins with its thread's name.
     pub threads: bool,
+    /// True if collapsed stacks are written as async-profiler writes them: classes as `package/Class`, threads as
+    /// `[name tid=N]`.
+    pub internal_names: bool,
     /// True if frames of collapsed stacks and of speedscope have lines; else all lines of a method are one frame.
     pub lines: bool,
     /// True if JFR has each sample as `jdk.ExecutionSample` in place of `jdk.CPUTimeSample`.

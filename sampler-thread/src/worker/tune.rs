@@ -29,7 +29,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let sharing = if self.tuner.follows_processors() {
             interval::processors()
         } else if self.tuner.follows_threads() {
-            self.process.timer_counts().threads
+            self.process.timer_counts().sharing
         } else {
             0
         };

@@ -39,6 +39,8 @@ pub struct Registry {
     pub(super) signal: i32,
     /// Which threads get timers.
     pub(super) choice: ThreadChoice,
+    /// Tells by the kernel's id whether the program has chosen a thread; `None` if it chooses none.
+    pub(super) filter: Option<fn(i32) -> bool>,
     /// The clock that is measured of them.
     pub(super) clock: ThreadClock,
     /// Part of the period that each thread adds, in nanoseconds.
@@ -62,7 +64,7 @@ impl Registry {
     ) -> Self {
         let table = Mutex::new(Table { rings, aim, is_registering: true, ..Table::default() });
         let stopping = Mutex::new(());
-        Self { shared, signal, choice, clock, share_ns: 0, is_traced: false, table, stopping }
+        Self { shared, signal, choice, filter: None, clock, share_ns: 0, is_traced: false, table, stopping }
     }
 
     /// Lets the period grow by so many nanoseconds with each thread, at once; the sampler thread corrects it.
@@ -71,10 +73,20 @@ impl Registry {
         self
     }
 
+    /// Leaves out threads of which `is_chosen` returns false; their rate is that of the others.
+    pub fn with_filter(mut self, is_chosen: Option<fn(i32) -> bool>) -> Self {
+        self.filter = is_chosen;
+        self
+    }
+
     /// Gives new timers twice the period that so many threads need, if they need a longer one. A program may start a thousand
     /// threads before the sampler thread looks, and with the period of a few their signals would leave it no processor.
     fn lengthen(&self, table: &mut Table) {
-        let needed_ns = self.share_ns.saturating_mul(table.by_tid.len() as u64);
+        let threads = match self.choice.is_everyone() && self.filter.is_none() {
+            true => table.by_tid.len() as u64,
+            false => Self::sharing(table),
+        };
+        let needed_ns = self.share_ns.saturating_mul(threads);
         let period_ns = needed_ns.saturating_mul(2);
         if needed_ns > table.aim.period_ns && table.periods.aim(&self.shared.periods, period_ns) {
             table.aim = Aim { interval_ns: period_ns, tick_ns: period_ns, period_ns };
@@ -250,7 +262,10 @@ impl Registry {
         if let Some(java) = java {
             announce(slot, java);
         }
-        self.lengthen(table);
+        let left_out = self.left_out(tid, &name, kind);
+        if left_out.is_none() {
+            self.lengthen(table);
+        }
         let period = table.periods.target();
         let Beginning { carried_ns, left_ns, uncounted, seed, late_ns } = {
             let aim = table.aim;
@@ -260,7 +275,6 @@ impl Registry {
         slot.grid.switch(slot.grid.key().next(period));
         slot.draw.begin(left_ns, seed, uncounted);
         let late_ns = if self.clock == ThreadClock::Wall { late_ns } else { 0 };
-        let left_out = self.left_out(&name, kind);
         let has_timer = left_out.is_none() && !self.is_traced;
         let armed = has_timer.then(|| self.arm(tid, slot, late_ns, |_| carried_ns.cast_signed()));
         let (timer, armed_ns) = match armed {

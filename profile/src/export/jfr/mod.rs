@@ -102,8 +102,13 @@ impl<'p> Chunk<'p> {
         self.span = Some((first.min(ticks), last.max(ticks)));
         let thread = self.pools.thread(self.profile, sample.thread);
         let stack = self.pools.stack(frames, sample.stack);
-        // Readers count events, so merged samples become one event each.
-        let count = u64::from(sample.count).clamp(1, EVENTS_OF_A_MERGED_SAMPLE);
+        // Readers count events, so merged samples become one event each, and so does each interval of wall time: the
+        // period is longer than the interval while many threads share the rate.
+        let intervals = match mode {
+            Mode::Wall => (sample.cpu_ns + hello.interval_ns / 2).checked_div(hello.interval_ns).unwrap_or(0),
+            _ => 0,
+        };
+        let count = u64::from(sample.count).max(intervals).clamp(1, EVENTS_OF_A_MERGED_SAMPLE);
         let mut rest_ns = sample.cpu_ns % count;
         for _ in 0..count {
             let period_ns = sample.cpu_ns / count + std::mem::take(&mut rest_ns);

@@ -39,23 +39,10 @@ impl DumpOptions {
     pub fn asks(&self) -> bool {
         self.crash.is_some() || self.signal.is_some() || self.cpu.is_some()
     }
-
-    /// Sets one of these options; `None` if the value does not have the accepted form.
-    pub(super) fn set(&mut self, option: &str, value: &str) -> Option<()> {
-        let pattern = || super::file_name::path(value).map(|_| value.to_owned());
-        match option {
-            "crashstacks" => self.crash = Some(pattern()?),
-            "dumpfile" => self.file = Some(pattern()?),
-            "dumpsignal" => self.signal = Some(signal(value)?),
-            "dumpcpu" => self.cpu = Some(cpu_limit(value)?),
-            _ => return None,
-        }
-        Some(())
-    }
 }
 
 /// Reads a signal of which each one may ask for a dump; HotSpot sends SIGUSR2 to its own threads (`os_posix.cpp`, SR_signum).
-fn signal(value: &str) -> Option<i32> {
+pub(crate) fn signal(value: &str) -> Option<i32> {
     let number = match value.strip_prefix("SIG").unwrap_or(value) {
         "QUIT" => libc::SIGQUIT,
         "USR1" => libc::SIGUSR1,
@@ -67,7 +54,7 @@ fn signal(value: &str) -> Option<i32> {
 }
 
 /// Reads a limit as in `90%/10s`.
-fn cpu_limit(value: &str) -> Option<CpuLimit> {
+pub(crate) fn cpu_limit(value: &str) -> Option<CpuLimit> {
     let (percent, time) = value.split_once("%/")?;
     let percent = percent.parse().ok().filter(|percent| (1..=MOST_PERCENT).contains(percent))?;
     let time = units::duration_ns(time).map(Duration::from_nanos).filter(|time| TIMES.contains(time))?;

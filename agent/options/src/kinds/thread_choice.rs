@@ -54,6 +54,11 @@ impl ThreadChoice {
         Some(())
     }
 
+    /// Returns whether no thread is left out.
+    pub fn is_everyone(&self) -> bool {
+        self.sampled.is_empty() && self.skipped.is_empty()
+    }
+
     /// Returns whether a thread is sampled.
     pub fn has(&self, name: &str, kind: ThreadKind) -> bool {
         let is_in = |forms: &[Form]| forms.iter().any(|form| form.has(name, kind));
@@ -77,7 +82,7 @@ mod tests {
     #[test]
     fn names_and_kinds() {
         let mut choice = ThreadChoice::default();
-        assert!(choice.has("any", ThreadKind::Vm));
+        assert!(choice.has("any", ThreadKind::Vm) && choice.is_everyone());
         choice.skip("http-*-Acceptor:kind=compiler").expect("valid");
         assert!(choice.has("main", ThreadKind::Java) && !choice.has("http-80-Acceptor", ThreadKind::Java));
         assert!(!choice.has("C2 CompilerThread0", ThreadKind::Compiler));

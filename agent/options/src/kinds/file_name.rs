@@ -15,22 +15,6 @@ pub const DEFAULT_PATTERN_OF_PERIODS: &str = "%p-%t.tickwalk";
 /// Part of a pattern that stands for the time.
 pub const TIME: &str = "%t";
 
-/// Suffixes of formats that the agent writes at the end of a profile.
-const RESULTS: [&str; 8] = [".html", ".jfr", ".collapsed", ".folded", ".txt", ".pb.gz", ".pprof", ".otlp"];
-
-/// Suffixes of formats that only the command `tickwalk` writes.
-const OTHER_FORMATS: [&str; 3] = [".svg", ".json", ".parquet"];
-
-/// Returns whether the name is that of a format that is made from a recording at the end of a profile.
-pub fn is_result(name: &str) -> bool {
-    RESULTS.iter().any(|suffix| name.ends_with(suffix))
-}
-
-/// Returns whether the name is that of a format that the agent does not write.
-pub fn is_other_format(name: &str) -> bool {
-    OTHER_FORMATS.iter().any(|suffix| name.ends_with(suffix))
-}
-
 /// Returns the path that a pattern stands for; `None` if it names a variable that is not set.
 pub fn path(pattern: &str) -> Option<PathBuf> {
     let mut path = String::new();
@@ -92,13 +76,5 @@ mod tests {
         assert!(time.parse::<u64>().expect("seconds") > 1_700_000_000, "{time}");
         let host = path("%h").expect("a name").display().to_string();
         assert!(!host.is_empty() && !host.contains('%'), "{host}");
-    }
-
-    #[test]
-    fn recordings_have_any_other_suffix() {
-        assert!(["a.html", "a.jfr", "a.pb.gz"].into_iter().all(is_result));
-        assert!(["a.svg", "a.parquet"].into_iter().all(is_other_format));
-        let other = |name: &str| is_result(name) || is_other_format(name);
-        assert!(!["a.tickwalk", "a", "html"].into_iter().any(other));
     }
 }

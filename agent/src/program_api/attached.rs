@@ -1,0 +1,114 @@
+//! Requests by an attach: the answer goes to the socket of the command, or to the files of async-profiler's launcher.
+//!
+//! Problem: an attach returns a number only. The launcher names a file for the answer and one for messages, shows both
+//! and removes them.
+//! Invariant: nothing is written to the program's output but what nobody else reads.
+//! Source: async-profiler 4.5, the texts that `asprof` sends.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use jni::sys::{JNI_EINVAL, JNI_ERR, JNI_OK, jint};
+
+use super::execute;
+use crate::dumps::print;
+use crate::guest::log;
+use crate::jvmti::vm::Vm;
+use crate::options::{Action, Request};
+use crate::profile::results::Failure;
+use crate::profile::{events, status};
+
+/// Return code to the launcher for a wrong text.
+pub const WRONG_ARGUMENTS: jint = 100;
+/// Return code to the launcher for a request that failed.
+const FAILED: jint = 200;
+
+/// Does what a request asks for that is no start, and returns the code for the attach.
+pub fn answer(vm: Vm, request: &Request) -> jint {
+    warn(request);
+    if let Some(reply) = &request.reply {
+        let answered = match request.action {
+            Action::Stacks => print::answer(vm, reply),
+            _ => status::answer(reply, events::phase()),
+        };
+        // A command that does not listen any more needs no answer.
+        return answered.map_or(JNI_ERR, |()| JNI_OK);
+    }
+    match execute::run(vm, request).and_then(|answer| deliver(request, &answer)) {
+        Ok(()) => JNI_OK,
+        Err(failure) => failed(request, &failure),
+    }
+}
+
+/// Writes the answer to where its sender reads it.
+fn deliver(request: &Request, answer: &[u8]) -> Result<(), Failure> {
+    let is_text = !matches!(request.action, Action::Stop | Action::Dump);
+    match &request.file {
+        Some(path) if is_text => {
+            let written = create(path).and_then(|mut file| file.write_all(answer));
+            written.map_err(|error| Failure::File { path: path.clone(), error })
+        }
+        Some(_) => Ok(()),
+        None => {
+            confirm(request, &String::from_utf8_lossy(answer));
+            Ok(())
+        }
+    }
+}
+
+/// Writes an answer that has no file of its own. Only what was asked for is worth a line in the program's output.
+pub fn confirm(request: &Request, answer: &str) {
+    let is_question = matches!(request.action, Action::Status | Action::List | Action::Version);
+    match &request.messages {
+        Some(_) if request.is_quiet => {}
+        Some(path) => append(path, answer),
+        None if is_question => answer.lines().for_each(log::print),
+        None => {}
+    }
+}
+
+/// Reports why a request failed, and returns the code for the attach.
+fn failed(request: &Request, failure: &Failure) -> jint {
+    if request.messages.is_some() {
+        tell(request.messages.as_deref(), &failure.to_string());
+        return FAILED;
+    }
+    let is_inactive = matches!(failure, Failure::NotActive);
+    if !is_inactive {
+        log::print(&failure.to_string());
+    } else if !events::vm_ends() {
+        log::print("no profile runs in this JVM, so there is nothing to stop");
+    }
+    if is_inactive { JNI_EINVAL } else { JNI_ERR }
+}
+
+/// Prints which parts of a request have no effect.
+pub fn warn(request: &Request) {
+    request.warning_lines().iter().for_each(|line| tell(request.messages.as_deref(), line));
+}
+
+/// Writes a line for the sender of a request: to its file, else to the log.
+pub fn tell(messages: Option<&Path>, line: &str) {
+    match messages {
+        Some(path) => append(path, &format!("tickwalk: {line}\n")),
+        None => log::print(line),
+    }
+}
+
+fn append(path: &Path, text: &str) {
+    let file = OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(path);
+    if let Err(error) = file.and_then(|mut file| file.write_all(text.as_bytes())) {
+        log::print(&format!(
+            "cannot write {}: {error}; the message was: {}",
+            path.display(),
+            text.trim_end()
+        ));
+    }
+}
+
+fn create(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(path)
+}
