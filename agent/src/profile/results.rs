@@ -50,7 +50,8 @@ impl Plan {
         let at_end = options.result.clone();
         if let Some(result) = &at_end {
             // A file that cannot be written is refused before the program is profiled for nothing.
-            whole_file::check(&result.path).map_err(|error| Failure::File { path: result.path.clone(), error })?;
+            whole_file::check(&result.path)
+                .map_err(|error| Failure::File { path: result.path.clone(), error })?;
         }
         let needs_storage = options.file.is_none() && (at_end.is_some() || options.collector.is_none());
         let storage = needs_storage.then(storage::unnamed).transpose().map_err(|error| {

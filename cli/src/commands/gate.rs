@@ -176,13 +176,9 @@ impl Profiler<'_> {
         )
         .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", self.socket.display()))?;
         let sampling = &self.arguments.sampling;
-        let more = sampling.more();
-        let options = AgentOptions {
-            library: self.library.clone(),
-            socket: self.socket.clone(),
-            interval: sampling.interval.clone(),
-            more: &more,
-        };
+        let more = sampling.checked([])?;
+        let options =
+            AgentOptions { library: self.library.clone(), socket: self.socket.clone(), more: &more };
         let launch = Launch::new(program.command, &options, false)?.with_output(Output::Discarded);
         let code = launch.run(&self.signals)?;
         let sessions = busiest_first(server.stop(), &recording);
