@@ -1,11 +1,12 @@
 //! A profile and an agent are recognised by what they are: whatever the library's file is called, however many copies are
 //! loaded, and in a JVM that hides its files from its own user. A JVM without a thread to spare is not disturbed.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use java_tests::reached::{Reached, assert_refused, is_allowed, listed, shared_folder, with_burner};
+use java_tests::reached::{assert_refused, is_allowed, shared_folder, with_burner};
 use java_tests::{
     Finished, Workload, binaries, create_end_file, native_library, on_every_jdk, on_jdks, run, visible,
 };
@@ -81,7 +82,7 @@ on_jdks! { concurrent 17;
 }
 
 /// Profiles that begin and end at once.
-const CYCLES: usize = 30;
+const CYCLES: usize = 10;
 
 on_every_jdk! { concurrent;
     /// The thread of a profile has the name of its parent until it sets its own.
@@ -121,24 +122,26 @@ on_jdks! { concurrent 17, 25;
         if !is_allowed(&OTHER_USER) {
             return;
         }
-        // The JVM's user must be able to read it.
         let folder = shared_folder();
         let library = folder.path().join("libundumpable.so");
         fs::copy(native_library("undumpable"), &library).expect("copied");
+        // The JVM's user must be able to read it.
+        fs::set_permissions(&library, Permissions::from_mode(0o755)).expect("own file");
         let option = format!("-agentpath:{}", library.display());
-        with_burner(jdk, &OTHER_USER, &[&option], |jvm, folder| assert_hidden_jvm_is_profiled(jvm, folder));
+        with_burner(jdk, &OTHER_USER, &[&option], |jvm, folder| {
+            fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("own folder");
+            assert_hidden_jvm_is_profiled(jvm.pid, folder);
+        });
     }
 }
 
-fn assert_hidden_jvm_is_profiled(jvm: &Reached, folder: &Path) {
-    let pid = jvm.pid.to_string();
-    let of_everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    fs::set_permissions(folder, of_everybody).expect("own folder");
+fn assert_hidden_jvm_is_profiled(id: i64, folder: &Path) {
+    let pid = id.to_string();
     let at = |name: &str| folder.join(name).display().to_string();
     let (attached, started) = (at("attached.tickwalk"), at("started.tickwalk"));
     let list: serde_json::Value =
         serde_json::from_str(&tickwalk_as_other_user(&["list", "--json"]).stdout).expect("JSON");
-    let row = list.as_array().expect("a list").iter().find(|row| row["pid"] == jvm.pid).expect("a row");
+    let row = list.as_array().expect("a list").iter().find(|row| row["pid"] == id).expect("a row");
     assert_eq!(row["state"], "undumpable", "{row}");
     let succeed = |arguments: &[&str]| {
         let finished = tickwalk_as_other_user(arguments);
@@ -152,7 +155,7 @@ fn assert_hidden_jvm_is_profiled(jvm: &Reached, folder: &Path) {
     assert_refused(&tickwalk_as_other_user(&["start", "-o", &started, &pid]), "is already being profiled");
     succeed(&["stop", &pid]);
     // The superuser sees all of it.
-    assert_eq!(listed(&at("end-file"))["state"], "idle");
+    assert_eq!(row_of(&pid)["state"], "idle");
 }
 
 /// Number of threads that are free in each round; the first ones are too few for a profile.

@@ -35,21 +35,22 @@ on_jdks! { concurrent 17, 25;
         // One test at a time makes a process 1 in this /tmp.
         let alone = fs::File::open(env!("CARGO_MANIFEST_DIR")).expect("a folder");
         alone.lock().expect("a lock");
-        with_burner(jdk, &ONLY_PIDS, &[], |first, folder| {
-            let first_pid = first.pid.to_string();
-            let attached = attach(folder, &first_pid);
-            assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
+        with_burner(jdk, &ONLY_PIDS, &[], |first, _| {
+            let first = first.pid.to_string();
+            // A JVM that starts removes a socket of its number, so the first one opens its socket when both run.
             with_burner(jdk, &ONLY_PIDS, &[], |second, folder| {
-                let pid = second.pid.to_string();
-                let expected = format!("another process ({first_pid}) listens on /tmp/.java_pid1");
-                assert_refused(&attach(folder, &pid), &expected);
-                let file = folder.join("started.tickwalk").display().to_string();
-                assert_refused(&tickwalk(&["start", "-o", &file, &pid]), &expected);
-                assert_refused(&tickwalk(&["dump-stacks", &pid]), &expected);
-                // The mappings tell that it has no agent, so nobody is asked.
-                assert_refused(&tickwalk(&["stop", &pid]), "no profile runs in JVM");
-                let attached = attach(folder, &first_pid);
-                assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
+                let second = second.pid.to_string();
+                for _ in 0..2 {
+                    let attached = attach(folder, &first);
+                    assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
+                    let expected = format!("another process ({first}) listens on /tmp/.java_pid1");
+                    assert_refused(&attach(folder, &second), &expected);
+                    let file = folder.join("started.tickwalk").display().to_string();
+                    assert_refused(&tickwalk(&["start", "-o", &file, &second]), &expected);
+                    assert_refused(&tickwalk(&["dump-stacks", &second]), &expected);
+                    // The mappings tell that it has no agent, so nobody is asked.
+                    assert_refused(&tickwalk(&["stop", &second]), "no profile runs in JVM");
+                }
             });
         });
     }
@@ -63,11 +64,15 @@ struct Pretender {
     home: PathBuf,
 }
 
-/// Makes the mapping, handles SIGQUIT as a JVM does, and becomes what the mode says: until its input ends it listens on the
-/// socket of a JVM and answers in this way, or does nothing.
+/// Takes the other user's ids (the interpreter may be one that this user cannot read), makes the mapping, handles SIGQUIT as a
+/// JVM does, and becomes what the mode says: until its input ends it listens on the socket of a JVM and answers in this way,
+/// or does nothing.
 const PRETEND: &str = r#"
 import mmap, os, signal, socket, sys
 mode, home = sys.argv[1:3]
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
 signal.signal(signal.SIGQUIT, lambda *_: None)
 file = os.open(home + "/lib/server/libjvm.so", os.O_RDONLY)
 mapping = mmap.mmap(file, 4096, prot=mmap.PROT_READ)
@@ -110,8 +115,8 @@ impl Pretender {
         fs::create_dir_all(home.join("lib/server")).expect("own folder");
         fs::write(home.join("lib/server/libjvm.so"), [0; 8192]).expect("own folder");
         release(&home.join("release"));
-        let mut command = Command::new(OTHER_USER[0]);
-        command.args(&OTHER_USER[1..]).args(["python3", "-c", PRETEND, mode]).arg(&home);
+        let mut command = Command::new("python3");
+        command.args(["-c", PRETEND, mode]).arg(&home);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3");
         let mut line = String::new();
         let out = child.stdout.take().expect("piped");
@@ -213,7 +218,10 @@ fn a_listener_that_accepts_nothing_is_refused() {
 
 /// Takes the name by which commands exclude each other, until its input ends.
 const SQUAT: &str = r#"
-import socket, sys
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
 holder = socket.socket(socket.AF_UNIX)
 holder.bind("\0tickwalk-dump-stacks-" + sys.argv[1])
 holder.listen(5)
@@ -229,8 +237,8 @@ on_jdks! { concurrent 21;
         }
         with_burner(jdk, &[], &[], |jvm, _| {
             let pid = jvm.pid.to_string();
-            let mut command = Command::new(OTHER_USER[0]);
-            command.args(&OTHER_USER[1..]).args(["python3", "-c", SQUAT, &pid]);
+            let mut command = Command::new("python3");
+            command.args(["-c", SQUAT, &pid]);
             let mut squatter = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3");
             let mut line = String::new();
             let out = squatter.stdout.take().expect("piped");
