@@ -51,11 +51,11 @@ use jni::sys::{JNI_EEXIST, JNI_ERR, JNI_OK, JavaVM, jint};
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{guard, mark};
-use crate::options::{BadRequest, Door, Mode, Request, environment};
 use crate::profile::events::{self, ClaimError};
 use crate::profile::start::{self, Refusal};
 use crate::profile::status;
 use crate::program_api::{attached, execute};
+use agent_options::{BadRequest, Door, Mode, Request, environment};
 
 /// Called by the VM before anything else runs, for `-agentpath` and `-agentlib`.
 ///

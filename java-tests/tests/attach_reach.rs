@@ -176,7 +176,7 @@ on_jdks! { concurrent 17;
             for _ in 0..2 {
                 assert_profiled(&attach(&options, folder, jvm.pid));
             }
-            assert_eq!(agents(jvm.pid), [agent_text.clone()]);
+            assert_eq!(agents(jvm.pid), std::slice::from_ref(&agent_text));
         });
         with_burner(jdk, &launcher(&without), &[], |jvm, folder| {
             assert_refused(&attach(&options, folder, jvm.pid), "name that path with --agent");

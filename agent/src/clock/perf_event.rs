@@ -8,7 +8,7 @@
 //! (`crate::clock::descriptors`). Events do not stop themselves (PERF_EVENT_IOC_REFRESH): with this clock that can
 //! stop Linux 6.16 and 6.17 altogether.
 //! A signal that is pending in execve(2) reaches the new program, which has no handler for it. Its default action is
-//! therefore to be ignored ([`crate::options::SIGNALS_OF_EVENTS`]). Of such a signal one at most is pending:
+//! therefore to be ignored ([`agent_options::SIGNALS_OF_EVENTS`]). Of such a signal one at most is pending:
 //! expirations while a thread is in the kernel for longer than a period are one signal, and the thread's clock makes
 //! up for the others ([`Drift`](crate::clock::drift::Drift)). Descriptors are placed above those that select(2) can
 //! use where there are enough, and the agent takes a quarter of the limit at most ([`most_descriptors`] is the

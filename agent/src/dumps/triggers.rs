@@ -25,8 +25,8 @@ use crate::guest::log;
 use crate::handler::install;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{guard, initialised, thread_names};
-use crate::options::dumps::{CpuLimit, DumpOptions};
-use crate::options::file_name;
+use agent_options::dumps::{CpuLimit, DumpOptions};
+use agent_options::file_name;
 
 /// Name of the thread that waits for the moment of a dump and writes it.
 const THREAD_NAME: &str = "tickwalk-dumps";

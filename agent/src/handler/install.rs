@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 
 use super::on_tick;
 use crate::handler::slots::Shared;
-use crate::options::SIGNALS_OF_EVENTS;
+use agent_options::SIGNALS_OF_EVENTS;
 
 /// Why no signal could be used.
 #[derive(Debug, thiserror::Error)]

@@ -20,8 +20,8 @@ use crate::handler::install;
 use crate::handler::own_stack::{self, BlockOffset};
 use crate::handler::rings::RingMemory;
 use crate::handler::slots::{self, Shared};
-use crate::options::{ClockOption, Options};
 use crate::profile::error::StartError;
+use agent_options::{ClockOption, Options};
 
 /// What a thread of its own prepares, with the share of timers: a huge page takes 0.2 ms and more to clear, and the offset is
 /// found on a thread that the C library made.

@@ -4,9 +4,9 @@ use profile::source::recording::keep_existing;
 use sampler_thread::send::delivery::Target;
 use sampler_thread::send::sink::{Destinations, FileSink};
 
-use crate::options::{Collector, Options};
 use crate::profile::error::StartError;
 use crate::profile::storage::is_unnamed;
+use agent_options::{Collector, Options};
 
 /// Opens the recording file, if the options name one; an existing one is kept as FILE.1.
 ///

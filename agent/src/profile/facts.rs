@@ -8,8 +8,8 @@ use sampler_thread::clock;
 use stackwalk::HotSpot;
 
 use crate::jvmti::Jvmti;
-use crate::options::file_name::host_name;
-use crate::options::{Mode, Options};
+use agent_options::file_name::host_name;
+use agent_options::{Mode, Options};
 
 /// Collects the facts of this process.
 pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> SessionFacts {

@@ -12,7 +12,7 @@ use profile::query::selection::Selection;
 use profile::source::recording::Recording;
 use profile::ui::standalone;
 
-use crate::options::output::{Format, Output};
+use agent_options::output::{Format, Output};
 
 /// Default sizes of a text.
 const STACKS: usize = 100;

@@ -15,10 +15,10 @@ use sampler_thread::descriptor::OwnedDescriptor;
 
 use super::{output, storage, thread_filter};
 use crate::guest::log;
-use crate::options::output::{Format, Output, ResultFile};
-use crate::options::{BadRequest, Options, Request};
 use crate::profile::events;
 use crate::profile::status::{self, Phase};
+use agent_options::output::{Format, Output, ResultFile};
+use agent_options::{BadRequest, Options, Request};
 
 /// The plan of the last profile.
 static KEPT: Mutex<Kept> =

@@ -44,7 +44,6 @@ use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, Phase, ThreadRef, vm_memory};
 use crate::jvmti::{routines, safe_fetch, thread_key};
-use crate::options::{ClockOption, Mode, Options};
 use crate::profile::error::StartError;
 use crate::profile::pauses::{self, Gate};
 use crate::profile::{destinations, facts, thread_filter};
@@ -54,6 +53,7 @@ use crate::threads::{JavaThreads, Registry, SampledProcess, ThreadFiles};
 use crate::vm::self_test::{self, Subject};
 use crate::vm::tables::{Preparation, VmTables};
 use crate::vm::{tables, thread_layout};
+use agent_options::{ClockOption, Mode, Options};
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -184,7 +184,7 @@ pub struct Session {
     /// The thread of `mode=jvmti`.
     asking: Option<TraceThread>,
     #[cfg(feature = "hooks")]
-    hooks: crate::options::debug::Hooks,
+    hooks: agent_options::debug::Hooks,
 }
 
 impl Session {

@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use crate::dumps::triggers;
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
-use crate::options::values::MIN_DURATION;
-use crate::options::{Door, Options, Request};
 use crate::profile::events::{self, ClaimError};
 use crate::profile::results::{self, Failure, Plan};
 use crate::profile::session::{self, PreparedSession};
 use crate::profile::status;
+use agent_options::values::MIN_DURATION;
+use agent_options::{Door, Options, Request};
 
 /// Why no profile begins.
 #[derive(Debug, thiserror::Error)]

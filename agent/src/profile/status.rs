@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sampler_thread::characters::shown;
 
-use crate::options::{BadRequest, Door, Options, Request, environment};
 use crate::profile::storage::is_unnamed;
+use agent_options::{BadRequest, Door, Options, Request, environment};
 
 /// Longest wait for a command that does not read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);

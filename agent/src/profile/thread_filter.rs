@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use parking_lot::Mutex;
 
-use crate::options::request::Filter as Chosen;
+use agent_options::request::Filter as Chosen;
 
 /// Changes of one thread, by time in nanoseconds since the epoch: chosen by the first, not by the second, and so on.
 type Changes = Vec<u64>;

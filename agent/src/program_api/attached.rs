@@ -16,9 +16,9 @@ use super::execute;
 use crate::dumps::print;
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
-use crate::options::{Action, Request};
 use crate::profile::results::Failure;
 use crate::profile::{events, status};
+use agent_options::{Action, Request};
 
 /// Return code to the launcher for a wrong text.
 pub const WRONG_ARGUMENTS: jint = 100;

@@ -14,10 +14,10 @@ use jni::sys::{JNI_OK, JavaVM, jint, jsize};
 use super::{attached, profile};
 use crate::jvmti::guard;
 use crate::jvmti::vm::Vm;
-use crate::options::output::{Format, Output, format_of};
-use crate::options::{Action, Door};
 use crate::profile::results::{self, Failure};
 use crate::profile::{events, status};
+use agent_options::output::{Format, Output, format_of};
+use agent_options::{Action, Door};
 
 const OK: c_int = 0;
 const ERROR_REQUEST: c_int = 1;

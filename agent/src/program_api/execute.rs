@@ -5,9 +5,9 @@
 
 use super::profile;
 use crate::jvmti::vm::Vm;
-use crate::options::{Action, Door, Request};
 use crate::profile::results::{self, Failure};
 use crate::profile::status;
+use agent_options::{Action, Door, Request};
 
 /// Answer to a start.
 pub const STARTED: &str = "Profiling started\n";

@@ -1,11 +1,11 @@
 //! Start and end of a profile, for the program that is profiled.
 
 use crate::jvmti::vm::Vm;
-use crate::options::{Mode, Request};
 use crate::profile::events::{self, ClaimError};
 use crate::profile::results::{self, Failure};
 use crate::profile::start::{self, Refusal};
 use crate::profile::status::Phase;
+use agent_options::{Mode, Request};
 
 /// Starts a profile; without a destination in the options it is recorded into a file without a name.
 ///

@@ -53,6 +53,23 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// A thread that begins, at the listing `made_at`.
+    pub(super) fn new(facts: ThreadFacts, timer: Option<Source>, made_at: u64) -> Self {
+        Self {
+            facts,
+            timer,
+            former: Vec::new(),
+            former_settled_ns: 0,
+            corrected_at: (0, 0),
+            timer_since: 0,
+            expired_ns: 0,
+            handed_on_ns: 0,
+            bounds_lookups: 0,
+            compiler_searches: 0,
+            made_at,
+        }
+    }
+
     /// Ends the thread's timer. A perf event is closed later, because its signals carry nothing but the descriptor.
     pub(super) fn end_timer(&mut self) {
         if let Some(Source::Event(event)) = self.timer.take() {

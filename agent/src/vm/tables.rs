@@ -14,8 +14,8 @@ use crate::handler::memory::{PreparedRoom, Room};
 use crate::jvmti::symbols::Library;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{flags, vm_memory};
-use crate::options::Options;
 use crate::vm::chunks::FIRST_WITH_VIRTUAL_THREADS;
+use agent_options::Options;
 
 /// The tables.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use super::table::{DetachedThread, Entry, JavaThread, LISTINGS_OF_NATIVE, NewThr
 use crate::handler::install;
 use crate::handler::rings::RingMemory;
 use crate::handler::slots::{self, Shared, ThreadSlot};
-use crate::options::thread_choice::ThreadChoice;
 use crate::threads::kernel;
+use agent_options::thread_choice::ThreadChoice;
 
 /// CPU time without an expiration from which on a thread that ends is asked whether it blocks the signal, in nanoseconds.
 const SILENT_NS: i64 = 200_000_000;
@@ -317,19 +317,7 @@ impl Registry {
             expired_ns: 0,
             ended_ns: None,
         };
-        let entry = Entry {
-            facts,
-            timer,
-            former: Vec::new(),
-            former_settled_ns: 0,
-            corrected_at: (0, 0),
-            timer_since: 0,
-            expired_ns: 0,
-            handed_on_ns: 0,
-            bounds_lookups: 0,
-            compiler_searches: 0,
-            made_at: table.listings,
-        };
+        let entry = Entry::new(facts, timer, table.listings);
         if let Some(place) = table.entries.get_mut(index as usize) {
             *place = Some(entry);
         }
