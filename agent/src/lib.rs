@@ -54,7 +54,7 @@ use crate::jvmti::{guard, mark};
 use crate::profile::events::{self, ClaimError};
 use crate::profile::start::{self, Refusal};
 use crate::profile::status;
-use crate::program_api::{attached, execute};
+use crate::program_api::{attached, execute, messages};
 use agent_options::{BadRequest, Door, Mode, Request, environment};
 
 /// Called by the VM before anything else runs, for `-agentpath` and `-agentlib`.
@@ -149,7 +149,7 @@ fn start_attached(vm: Vm, request: &Request) -> jint {
 
 /// Prepares what a start asks for.
 fn load(vm: Vm, request: &Request, is_attached: bool) -> jint {
-    attached::warn(request);
+    messages::warn(request);
     let (mode, strict) = (request.options.mode, request.options.strict);
     let prepared = match mode {
         Mode::Api => open_api(vm, request, is_attached),
@@ -162,7 +162,7 @@ fn load(vm: Vm, request: &Request, is_attached: bool) -> jint {
         Refusal::Claimed(ClaimError::Disabled) => (JNI_ERR, refusal.to_string()),
         _ => (JNI_ERR, format!("{refusal}; {}", consequence(mode, strict, is_attached))),
     };
-    attached::tell(request.messages.as_deref(), &message);
+    messages::tell(request.messages.as_deref(), &message);
     if strict || request.messages.is_some() { code } else { JNI_OK }
 }
 
@@ -175,7 +175,7 @@ fn open_api(vm: Vm, request: &Request, is_attached: bool) -> Result<(), Refusal>
 /// Reports a text that is no request.
 fn refused(bad: &BadRequest, is_attached: bool) -> jint {
     let consequence = consequence(bad.mode, bad.is_strict, is_attached);
-    attached::tell(bad.messages.as_deref(), &format!("{bad}; {consequence}"));
+    messages::tell(bad.messages.as_deref(), &format!("{bad}; {consequence}"));
     match bad.messages {
         Some(_) => attached::WRONG_ARGUMENTS,
         None if bad.is_strict => JNI_ERR,

@@ -106,24 +106,32 @@ fn events(chunk: &[u8]) -> BTreeMap<u64, u64> {
     counts
 }
 
+/// Number of intervals that the samples of a profile stand for, at least one each.
+fn intervals(profile: &ProcessProfile) -> u64 {
+    let interval_ns = profile.hello().interval_ns;
+    let of = |ns: u64| (ns + interval_ns / 2) / interval_ns;
+    profile.samples().iter().map(|sample| of(sample.cpu_ns).max(u64::from(sample.count))).sum()
+}
+
 #[test]
 fn events_of_jfr() {
     let written =
         |mode, options| written(|profile, out| jfr::write(profile, options, out).expect("memory"), mode);
-    let samples = stream(Mode::Wall).profile().total().samples;
+    let samples = stream(Mode::CpuTime).profile().total().samples;
     let instead = Options { execution_samples: true, ..Options::default() };
-    let of = |bytes: &[u8]| {
-        events(bytes)
-            .into_iter()
-            .filter(|(_, count)| *count == samples)
-            .map(|(class, _)| class)
-            .collect::<Vec<_>>()
+    let of = |bytes: &[u8], number: u64| {
+        let found = events(bytes).into_iter().filter(|(_, count)| *count == number);
+        found.map(|(class, _)| class).collect::<Vec<_>>()
     };
-    let cpu = of(&written(Mode::CpuTime, Options::default()));
-    let wall = of(&written(Mode::Wall, Options::default()));
-    assert!(cpu.len() == 1 && wall.len() == 1 && cpu != wall, "{cpu:?} {wall:?}");
-    assert_eq!(of(&written(Mode::CpuTime, instead)), wall, "each sample once");
-    assert_eq!(of(&written(Mode::Wall, instead)), wall, "each sample once");
+    let cpu = of(&written(Mode::CpuTime, Options::default()), samples);
+    let execution = of(&written(Mode::CpuTime, instead), samples);
+    assert!(cpu.len() == 1 && execution.len() == 1 && cpu != execution, "{cpu:?} {execution:?}");
+    // Of wall time each interval is an event, because readers count events.
+    for options in [Options::default(), instead] {
+        let wall = events(&written(Mode::Wall, options));
+        assert_eq!(wall.get(&execution[0]), Some(&intervals(&stream(Mode::Wall).profile())));
+        assert_eq!(wall.get(&cpu[0]), None);
+    }
     let state = |mode| {
         let bytes = written(mode, instead);
         ["STATE_DEFAULT", "STATE_UNKNOWN"].map(|state| has(&bytes, state))

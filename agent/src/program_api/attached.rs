@@ -13,6 +13,7 @@ use std::path::Path;
 use jni::sys::{JNI_EINVAL, JNI_ERR, JNI_OK, jint};
 
 use super::execute;
+use super::messages::{append, tell, warn};
 use crate::dumps::print;
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
@@ -82,30 +83,6 @@ fn failed(request: &Request, failure: &Failure) -> jint {
         log::print("no profile runs in this JVM, so there is nothing to stop");
     }
     if is_inactive { JNI_EINVAL } else { JNI_ERR }
-}
-
-/// Prints which parts of a request have no effect.
-pub fn warn(request: &Request) {
-    request.warning_lines().iter().for_each(|line| tell(request.messages.as_deref(), line));
-}
-
-/// Writes a line for the sender of a request: to its file, else to the log.
-pub fn tell(messages: Option<&Path>, line: &str) {
-    match messages {
-        Some(path) => append(path, &format!("tickwalk: {line}\n")),
-        None => log::print(line),
-    }
-}
-
-fn append(path: &Path, text: &str) {
-    let file = OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(path);
-    if let Err(error) = file.and_then(|mut file| file.write_all(text.as_bytes())) {
-        log::print(&format!(
-            "cannot write {}: {error}; the message was: {}",
-            path.display(),
-            text.trim_end()
-        ));
-    }
 }
 
 fn create(path: &Path) -> std::io::Result<File> {

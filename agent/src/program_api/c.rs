@@ -11,7 +11,7 @@ use std::path::Path;
 
 use jni::sys::{JNI_OK, JavaVM, jint, jsize};
 
-use super::{attached, profile};
+use super::{messages, profile};
 use crate::jvmti::guard;
 use crate::jvmti::vm::Vm;
 use crate::profile::results::{self, Failure};
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn tickwalk_start(options: *const c_char, text: *mut c_cha
         if request.action != Action::Start {
             return Err(Error(ERROR_REQUEST, "write options of a start only".to_owned()));
         }
-        attached::warn(&request);
+        messages::warn(&request);
         Ok(profile::start(vm()?, &request)?)
     };
     // SAFETY: by the caller's promise.

@@ -24,7 +24,7 @@ const VERSION: &str = concat!("4.5 (Tickwalk ", env!("CARGO_PKG_VERSION"), ")");
 /// [`Failure`].
 pub fn execute(vm: Vm, text: &str) -> Result<Vec<u8>, Failure> {
     let request = status::request(Door::Java, text)?;
-    super::attached::warn(&request);
+    super::messages::warn(&request);
     run(vm, &request)
 }
 

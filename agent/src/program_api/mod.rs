@@ -13,4 +13,5 @@ pub mod c;
 pub mod execute;
 #[allow(unsafe_code, reason = "functions for C and Java programs")]
 pub mod java;
+pub mod messages;
 pub mod profile;
