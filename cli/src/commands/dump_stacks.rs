@@ -74,10 +74,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let reader = std::thread::Builder::new().spawn(read).context("cannot start a thread")?;
     agent::call(&jvm, &library, &format!("stacks,reply={}", path.display()))?;
     let text = reader.join().ok().context("cannot read the stacks")?.context("cannot read the stacks")?;
-    let text = socket::printable(&text);
+    let text = shown_lines(&text);
     if let Some(reason) = text.strip_prefix(ERROR) {
         bail!("JVM {pid}: {}", reason.trim_end());
     }
-    output::print(|out| write!(out, "{}", shown_lines(&text)))?;
+    output::print(|out| write!(out, "{text}"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,6 +16,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use profile::characters::shown;
+
 use super::attach::Jvm;
 use super::errors::AttachError;
 use super::foreign::{self, Links};
@@ -163,7 +165,7 @@ impl Status {
             .and_then(|stream| socket::read(&stream, MAX_STATUS, deadline))
             .map_err(|_| AttachError::NoStatus(process.id()))?;
         let facts = text.lines().filter_map(|line| line.split_once('='));
-        let facts = facts.map(|(name, value)| (socket::printable(name), socket::printable(value)));
+        let facts = facts.map(|(name, value)| (shown(name).into_owned(), shown(value).into_owned()));
         Ok(Self { library: library.to_owned(), facts: facts.collect() })
     }
 

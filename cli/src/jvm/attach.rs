@@ -22,6 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use profile::characters;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags};
@@ -330,7 +331,7 @@ fn parse_answer(pid: i32, answer: &str) -> Result<(), AttachError> {
 
 /// Returns the beginning of an answer as one line.
 fn shown(text: &str) -> String {
-    let line = socket::printable(&text.lines().collect::<Vec<_>>().join("; "));
+    let line = characters::shown(&text.lines().collect::<Vec<_>>().join("; ")).into_owned();
     match line.char_indices().nth(SHOWN_CHARACTERS) {
         Some((at, _)) => format!("{}...", line.get(..at).unwrap_or_default()),
         None => line,
@@ -354,7 +355,7 @@ mod tests {
         assert!(refused("").contains("without an answer"));
         // A peer that is no JVM may send anything.
         let wild = refused("0\n\x1b]0;title\x07\nsecond\n");
-        assert!(wild.ends_with(r": \u{1b}]0;title\u{7}; second"), "{wild}");
+        assert!(wild.ends_with(r": \u001b]0;title\u0007; second"), "{wild}");
         assert!(refused(&format!("1\n{}", "x".repeat(5000))).len() < 1100);
     }
 

@@ -114,18 +114,6 @@ pub fn read(mut stream: &UnixStream, limit: usize, deadline: Instant) -> io::Res
     }
 }
 
-/// Returns a text with an escape in place of each control character but line ends.
-pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter.is_control() && letter != '\n' {
-            true => shown.extend(letter.escape_default()),
-            false => shown.push(letter),
-        }
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -180,10 +168,5 @@ mod tests {
         let _other = connect_to(&path).expect("connected");
         let error = accept(&listener, Process::of(1), soon()).expect_err("another process");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    }
-
-    #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(printable("a\x1b]0;x\x07\nb\u{9b}\té"), "a\\u{1b}]0;x\\u{7}\nb\\u{9b}\\té");
     }
 }

@@ -174,7 +174,18 @@ impl<W> Watched<W> {
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_owned);
-    tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(NEW_FILE)).tempfile_in(folder)
+    let builder = &mut tempfile::Builder::new();
+    builder
+        .prefix(PREFIX)
+        .permissions(Permissions::from_mode(NEW_FILE))
+        .tempfile_in(folder)
+        .map_err(without_path)
+}
+
+/// Returns the system's error in place of one that names the temporary file.
+fn without_path(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|inner| inner.source()?.downcast_ref::<io::Error>()?.raw_os_error());
+    cause.map_or(error, io::Error::from_raw_os_error)
 }
 
 /// Returns whether something other than a file is at `path`, such as a pipe or /dev/null.
