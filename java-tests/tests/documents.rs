@@ -2,10 +2,12 @@
 //!
 //! Problem: a command that a page shows stops working when the command line changes.
 //! Approach: each block that is fenced as `sh` is run by bash in a folder that has what the page talks about: `app.jar`,
-//! recordings, a running JVM in place of `PID`. Commands that run until they are stopped are stopped after the block.
+//! recordings, a running JVM in place of `PID`. Commands that run until they are stopped are stopped
+//! after the page.
 //! Invariant: each command exits with 0. Blocks fenced as `sh example` need other software (Docker, a second machine)
 //! and are not run; blocks fenced as `sh build` build the project.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -45,6 +47,8 @@ struct Desk {
     path: String,
     agents: u16,
     http: u16,
+    /// Commands that run until the page is done.
+    running: RefCell<Vec<Running>>,
 }
 
 impl Desk {
@@ -61,7 +65,7 @@ impl Desk {
             java_bin.display(),
             std::env::var("PATH").expect("PATH is set")
         );
-        let desk = Self { folder, path, agents: free_port(), http: free_port() };
+        let desk = Self { folder, path, agents: free_port(), http: free_port(), running: RefCell::default() };
         for jar in ["app.jar", "base.jar", "head.jar"] {
             desk.make_jar(jar);
         }
@@ -159,12 +163,11 @@ impl Desk {
     }
 
     fn run_commands(&self, commands: &[String], pid: Option<i32>) {
-        let mut running = Vec::new();
         for command in commands {
             let line = self.localised(command, pid);
             let endless = ["tickwalk collect", "tickwalk serve", "tickwalk top -p"];
             if endless.iter().any(|start| line.starts_with(start)) {
-                running.push(self.start(&line));
+                self.running.borrow_mut().push(self.start(&line));
             } else {
                 self.succeed(&line);
             }
@@ -246,6 +249,7 @@ pages! {
     profiling: "docs/profiling.md";
     containers: "docs/containers.md";
     collector: "docs/collector.md";
+    options: "docs/options.md";
 }
 
 /// Every page with commands is in the list, and no block that could run is marked as an example.
