@@ -47,7 +47,7 @@ on_every_jdk! { concurrent;
         let result = folder.path().join("result.collapsed");
         let command = format!("start,event=cpu,interval=1ms,file={}", result.display());
         let finished = run(jdk, folder.path(), binaries::agent().as_path(), &command, None);
-        assert!(finished.stdout.contains("premain: profiling CPU time every 1ms"), "{}", finished.stdout);
+        assert!(finished.stdout.contains("premain: Profiling started"), "{}", finished.stdout);
         assert_profiled(&result);
         assert!(!finished.stderr.contains("tickwalk: "), "{}", finished.stderr);
     }
@@ -57,7 +57,7 @@ on_jdks! { concurrent 11, 25;
     /// The profile of the command line waits for the initialisation: a Java agent can neither start another one nor
     /// end it.
     fn beside_a_profile_of_the_command_line(jdk) {
-        for (command, answer) in [("start,event=cpu", "is being profiled already"), ("stop", "no profile runs in this JVM")] {
+        for (command, answer) in [("start,event=cpu", "Profiler already started"), ("stop", "Profiler is not active")] {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let result = folder.path().join("result.collapsed");
             let option = format!("-agentpath:{}=interval=1ms,file={}", binaries::agent().display(), result.display());

@@ -9,7 +9,9 @@ use java_tests::{Finished, Jdk, Stacks, Workload, binaries, create_end_file, on_
 /// Attaches as the launcher does, with the text that it sends.
 fn attach(jdk: &Jdk, pid: i32, text: &str) -> Finished {
     let mut command = Command::new(jdk.home.join("bin/jcmd"));
-    command.arg(pid.to_string()).arg("JVMTI.agent_load").arg(binaries::agent()).arg(text);
+    // Without quotes the JVM takes what stands before '=' for the name of an argument.
+    let quoted = format!("\"{text}\"");
+    command.arg(pid.to_string()).arg("JVMTI.agent_load").arg(binaries::agent()).arg(quoted);
     run(command, |_| ())
 }
 

@@ -170,7 +170,8 @@ on_jdks! { concurrent 25;
 on_jdks! { concurrent 25;
     /// At the limit of file sizes the recording ends with one line; the program goes on, and nobody waits at its end.
     fn file_size_limit(jdk) {
-        let burner = Workload::new("TwoMethods").argument(1).limit_file_size(20_000);
+        // Names that are met in the first second take some 30 kB, each further second some 2 kB.
+        let burner = Workload::new("TwoMethods").argument(12).limit_file_size(45_000);
         let run = burner.record_option("--interval=1ms").record(jdk);
         let recording = run.recording.display();
         let told = format!("cannot write {recording}: File too large (os error 27); the profile ends here, and the program goes on");

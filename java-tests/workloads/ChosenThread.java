@@ -16,7 +16,7 @@ public final class ChosenThread {
     private static long collapsed(String text, String thread, boolean isThread) {
         long sum = 0;
         for (String line : text.split("\n")) {
-            if (line.startsWith(thread + ";") == isThread && !line.isEmpty()) {
+            if (line.startsWith("[" + thread + " tid=") == isThread && !line.isEmpty()) {
                 sum += Long.parseLong(line.substring(line.lastIndexOf(' ') + 1));
             }
         }
