@@ -140,7 +140,12 @@ impl Desk {
 
     /// Starts a command that runs until it is stopped, and returns it once it has printed a line.
     fn start(&self, line: &str) -> Running {
-        let mut command = self.command(&format!("exec {line} 2>&1"));
+        // A view that is drawn again and again needs a terminal.
+        let line = match line.starts_with("tickwalk top") {
+            true => format!("exec script -qec '{line}' /dev/null"),
+            false => format!("exec {line} 2>&1"),
+        };
+        let mut command = self.command(&line);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("bash starts");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -191,14 +196,14 @@ impl Desk {
     }
 }
 
-/// A command in the background; it is interrupted, and awaited, when dropped.
+/// A command in the background; it is ended, and awaited, when dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
         let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a process id"));
         // It may have ended by itself.
-        let _ = kill(pid, Signal::SIGINT);
+        let _ = kill(pid, Signal::SIGTERM);
         let _ = self.0.wait();
     }
 }

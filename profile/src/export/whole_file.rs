@@ -6,9 +6,9 @@
 //! Pipes and devices are written directly.
 //! Invariant: after an error the file is as it was before, and no temporary file is left.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -174,18 +174,10 @@ impl<W> Watched<W> {
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_owned);
-    let builder = &mut tempfile::Builder::new();
-    builder
-        .prefix(PREFIX)
-        .permissions(Permissions::from_mode(NEW_FILE))
-        .tempfile_in(folder)
-        .map_err(without_path)
-}
-
-/// Returns the system's error in place of one that names the temporary file.
-fn without_path(error: io::Error) -> io::Error {
-    let cause = error.get_ref().and_then(|inner| inner.source()?.downcast_ref::<io::Error>()?.raw_os_error());
-    cause.map_or(error, io::Error::from_raw_os_error)
+    // The crate's own way of opening names the temporary file in its errors and hides the system's number.
+    let open =
+        |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(NEW_FILE).open(path);
+    tempfile::Builder::new().prefix(PREFIX).make_in(folder, open)
 }
 
 /// Returns whether something other than a file is at `path`, such as a pipe or /dev/null.
@@ -195,7 +187,8 @@ pub fn is_special(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
