@@ -45,7 +45,7 @@ pub enum SignalError {
     Refused(io::Error),
 }
 
-/// What sends the signal.
+/// Source of the signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
     /// Timers. The kernel discards their pending signals when the process executes another program.

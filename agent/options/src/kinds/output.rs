@@ -60,7 +60,7 @@ impl Output {
 pub struct ResultFile {
     /// Its path.
     pub path: PathBuf,
-    /// What it shows.
+    /// Content of the result.
     pub output: Output,
 }
 

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::table::{AgentOption, Checked};
 use crate::values::Wrong;
 
-/// What a text has said so far.
+/// Options and words read so far.
 pub(crate) struct Draft {
     pub(crate) door: Door,
     pub(crate) action: Option<Action>,

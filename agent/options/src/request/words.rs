@@ -24,7 +24,7 @@ const NATIVE_WALKS: [&str; 5] = ["fp", "dwarf", "lbr", "vm", "vmx"];
 /// Ways of taking time stamps; the first letter is enough.
 const TIME_STAMPS: [&str; 4] = ["tsc", "monotonic", "t", "m"];
 
-/// What became of a word.
+/// Outcome of reading a word.
 pub(crate) enum Reading {
     /// It has its effect.
     Done,
@@ -157,7 +157,7 @@ pub(crate) fn meaning(name: &str) -> Option<&'static Meaning> {
     WORDS.iter().find(|(word, _)| *word == name).map(|(_, meaning)| meaning)
 }
 
-/// What words do.
+/// Effects of words.
 impl Draft {
     pub(crate) fn act(&mut self, action: Action) -> Result<Reading, OptionError> {
         if action == Action::Start {
