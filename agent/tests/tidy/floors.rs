@@ -2,7 +2,7 @@
 //!
 //! Problem: a crate whose rooms use each other in both directions can only be understood whole.
 //! Approach: each `lib.rs` and `main.rs` lists its rooms from the bottom up, in its opening comment, as "- [`room`]: what it
-//! is". Imports may only lead down that list. Other rules count lines, parameters, files and words.
+//! is". Imports may only lead down that list. Other rules count lines, parameters and files.
 //! Invariant: what breaks a rule is named in a list of exceptions beside that rule, and an exception that nothing needs is a
 //! complaint, so the lists only shrink.
 
@@ -115,10 +115,6 @@ const LOCKED_STATICS: &[&str] = &[
 const BESIDE_FOLDER: &[&str] = &["collector/src/store/tests.rs"];
 /// Files that compile a file of another crate.
 const FOREIGN_FILES: &[&str] = &["java-tests/agct/src/record.rs"];
-/// Most characters of a line that is a comment.
-const COMMENT_WIDTH: usize = 120;
-/// Most comment lines that are wider; to be lowered until it is 0.
-const WIDE_COMMENTS: usize = 1040;
 
 #[test]
 fn imports_lead_down_the_list_of_rooms() {
@@ -208,24 +204,6 @@ fn state_behind_a_lock_is_in_few_rooms() {
 fn a_module_with_children_is_a_folder() {
     let files: BTreeSet<_> = sources().into_iter().map(|(path, _)| path).collect();
     settle(compare(&beside_folder(&files), BESIDE_FOLDER, "is `mod.rs` in the folder of its children"));
-}
-
-#[test]
-fn comments_are_not_too_wide() {
-    let is_wide = |line: &&str| line.trim_start().starts_with("//") && line.chars().count() > COMMENT_WIDTH;
-    let count = |(path, text): &(String, String)| (path.clone(), text.lines().filter(is_wide).count());
-    let wide: Vec<_> = sources()
-        .iter()
-        .map(count)
-        .filter(|(path, count)| *count > 0 && !path.ends_with("generated.rs"))
-        .collect();
-    let sum: usize = wide.iter().map(|(_, count)| count).sum();
-    let listed: Vec<_> = wide.iter().map(|(path, count)| format!("{path}: {count}")).collect();
-    assert!(
-        sum <= WIDE_COMMENTS,
-        "{sum} comment lines are wider than {COMMENT_WIDTH} characters:\n{}",
-        listed.join("\n")
-    );
 }
 
 fn has_locked_static(text: &str) -> bool {

@@ -16,6 +16,7 @@ mod floors;
 mod history;
 mod source;
 mod twins;
+mod words;
 
 use std::collections::BTreeSet;
 use std::env;

@@ -29,6 +29,11 @@ pub fn is_test(path: &str) -> bool {
 
 /// Returns all Rust files of our crates: path relative to the workspace, and text.
 pub fn sources() -> Vec<(String, String)> {
+    files(&["rs"])
+}
+
+/// Returns the files of our crates whose names end in one of `endings`: path relative to the workspace, and text.
+pub fn files(endings: &[&str]) -> Vec<(String, String)> {
     let mut files = Vec::new();
     let crates = EDGES.iter().map(|(name, _)| name).filter(|name| !NESTED.contains(name));
     let mut folders: Vec<PathBuf> = crates.map(|name| workspace().join(name)).collect();
@@ -39,7 +44,7 @@ pub fn sources() -> Vec<(String, String)> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() && name != "target" && !name.starts_with('.') {
                 folders.push(path);
-            } else if name.ends_with(".rs") {
+            } else if name.rsplit_once('.').is_some_and(|(_, ending)| endings.contains(&ending)) {
                 let text = fs::read_to_string(&path).expect("sources are UTF-8");
                 let path =
                     path.strip_prefix(workspace()).expect("found below it").to_string_lossy().into_owned();
