@@ -8,7 +8,7 @@
 //! the first four together.
 //! Invariant: this crate uses neither JNI nor JVMTI and contains no `unsafe`; the process is reached through the roles
 //! in [`process`].
-//! Feature: `hooks` adds developers' hooks; a shipped library has none.
+//! Feature: `hooks` adds observers for developers; a shipped library has none.
 //!
 //! Rooms, from the bottom up:
 //! - [`clock`]: CPU clocks of threads and processes, and the clock of time stamps.
@@ -23,7 +23,7 @@
 //! - [`account`]: CPU time by thread.
 //! - [`period`]: the period of the timers.
 //! - [`send`]: messages to files and collectors.
-//! - [`hooks`]: for developers, and never in a library that is shipped.
+//! - [`hooks`]: an observer for developers, of which a shipped library has none.
 //! - [`settings`]: what is fixed for the whole session.
 //! - `worker`: the thread itself.
 #![forbid(unsafe_code)]
@@ -32,7 +32,6 @@ pub mod account;
 pub mod clock;
 pub mod descriptor;
 pub mod drain;
-#[cfg(feature = "hooks")]
 pub mod hooks;
 pub mod name;
 pub mod native;
@@ -123,7 +122,7 @@ impl Sampler {
     /// As [`std::thread::Builder::spawn`].
     pub fn start<P, M>(
         process: P,
-        settings: Settings,
+        settings: Settings<M>,
         vm: Vm<M>,
         session: SessionFacts,
         destinations: Destinations,

@@ -7,8 +7,7 @@ use queue::SizeRange;
 
 use crate::drain::pace::PaceTuning;
 use crate::drain::traces::Traces;
-#[cfg(feature = "hooks")]
-use crate::hooks::{Hooks, OnWalk};
+use crate::hooks::Observer;
 use crate::name::shown::Shown;
 use crate::period::interval::Tuning;
 use crate::proof::self_test::{Capabilities, SelfTest};
@@ -19,7 +18,7 @@ use crate::walk::routines::Routines;
 pub type Examine = Box<dyn FnOnce() -> (Capabilities, Vec<SelfTest>) + Send>;
 
 /// What is fixed for the whole session.
-pub struct Settings {
+pub struct Settings<M> {
     /// Which samples are from before the VM unloaded classes or freed code.
     pub unloading: Arc<Unloading>,
     /// The routines that the VM has generated.
@@ -42,10 +41,6 @@ pub struct Settings {
     pub tuning: Tuning,
     /// Stack traces from the VM, in place of signals.
     pub traces: Option<Arc<Traces>>,
-    /// Developers' hooks.
-    #[cfg(feature = "hooks")]
-    pub hooks: Hooks,
-    /// Called with each walk of a Java thread.
-    #[cfg(feature = "hooks")]
-    pub on_walk: Option<OnWalk>,
+    /// Observer for developers.
+    pub observer: Option<Box<dyn Observer<M>>>,
 }

@@ -262,10 +262,7 @@ fn start(process: &'static Process, pace: PaceTuning) -> (Sampler, Arc<Mutex<Vec
         pace,
         tuning: Tuning { interval_ns: PERIOD_NS, ..Tuning::default() },
         traces: None,
-        #[cfg(feature = "hooks")]
-        hooks: sampler_thread::hooks::Hooks::default(),
-        #[cfg(feature = "hooks")]
-        on_walk: None,
+        observer: None,
     };
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stackwalk/tests/fixtures");
     let memory = Fixture::load(&fixtures.join("jdk21-x86_64/stacks.bin"));

@@ -12,8 +12,9 @@ use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
 use jvmti_sys::jvmtiEventCallbacks;
+use sampler_thread::hooks::{DeveloperHooks, Hooks};
 use sampler_thread::walk::snapshot::Snapshot;
-use stackwalk::{Frame, HotSpot, LiveMemory, Stop};
+use stackwalk::{Frame, HotSpot, LiveMemory, Memory, Stop};
 
 use crate::handler::expiration::Expiration;
 use crate::handler::slots::ThreadSlot;
@@ -69,6 +70,11 @@ pub fn register(observer: Observer) {
 /// Returns the observer, if there is one. Signal safe.
 pub fn observer() -> Option<&'static Observer> {
     OBSERVER.get()
+}
+
+/// Returns the observer of the sampler thread.
+pub fn of_sampler<M: Memory>(hooks: Hooks) -> Box<dyn sampler_thread::hooks::Observer<M>> {
+    Box::new(DeveloperHooks::new(hooks, observer().map(|observer| observer.on_walk)))
 }
 
 /// Shows a capture to the observer, with its time stamp and the cycles it took. Signal safe.

@@ -326,9 +326,9 @@ impl Session {
             tuning,
             traces: traces.clone(),
             #[cfg(feature = "hooks")]
-            hooks: options.debug.hooks.sampler,
-            #[cfg(feature = "hooks")]
-            on_walk: crate::hooks::observer().map(|observer| observer.on_walk),
+            observer: Some(crate::hooks::of_sampler(options.debug.hooks.sampler)),
+            #[cfg(not(feature = "hooks"))]
+            observer: None,
         };
         let sampler = {
             let excluded = Arc::clone(&registry);

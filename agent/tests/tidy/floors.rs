@@ -64,7 +64,6 @@ const TUPLE_PARAMETERS: &[(&str, usize)] = &[
     ("profile/src/dictionary/session_rows.rs", 1),
     ("profile/src/export/jfr/metadata.rs", 1),
     ("profile/src/export/table.rs", 3),
-    ("sampler-thread/src/hooks/mod.rs", 1),
     ("sampler-thread/src/name/frames.rs", 1),
     ("sampler-thread/src/name/native_ids.rs", 1),
     ("sampler-thread/src/name/stacks.rs", 1),
@@ -89,12 +88,7 @@ const HOOKS: &[&str] = &[
     "agent/options/src/kinds/debug.rs",
     "agent/src/profile/events.rs",
     "agent/src/profile/session.rs",
-    "sampler-thread/src/lib.rs",
-    "sampler-thread/src/name/stacks.rs",
-    "sampler-thread/src/settings.rs",
-    "sampler-thread/src/walk/stacks/mod.rs",
-    "sampler-thread/src/worker/mod.rs",
-    "sampler-thread/src/worker/samples.rs",
+    "sampler-thread/src/hooks/mod.rs",
 ];
 /// Folders whose files may keep state behind a lock for the whole process.
 const LOCKED_STATE: &[&str] = &[

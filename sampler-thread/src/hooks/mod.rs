@@ -1,128 +1,66 @@
-//! Developers' hooks, with the cargo feature `hooks` only: extra walks, an observer of walks, delays, changes of the period.
+//! Developers' hooks: an observer of the sampler thread.
 //!
-//! Invariant: without the feature this module does not exist; with it, default [`Hooks`] change nothing.
+//! Problem: tests and measurements repeat, compare and time walks, and change the period of a running profile.
+//! Approach: the sampler thread calls the [`Observer`] in its settings, if there is one. Only builds with the cargo feature
+//! `hooks` have observers; a shipped library has none.
+//! Invariant: samples are the same with and without an observer of walks.
 
-pub mod probe;
+#[cfg(feature = "hooks")]
+mod developer;
+#[cfg(feature = "hooks")]
+mod probe;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use stackwalk::{Frame, Memory, Stop};
+use stackwalk::{Frame, NativeCode, Stop};
 
-use crate::hooks::probe::{Probe, Probing};
 use crate::period::aim::Aim;
 use crate::walk::snapshot::Snapshot;
-use crate::walk::stacks::{StackWalker, Walk};
 use crate::walk::vm::Vm;
 
-/// Receives the walk of the request with this slot and time stamp: what was walked, its frames, why the walk ended.
-pub type OnWalk = fn(u32, u64, &Snapshot<'_>, &[Frame], Stop);
+#[cfg(feature = "hooks")]
+pub use developer::{DeveloperHooks, Hooks, OnWalk};
+#[cfg(feature = "hooks")]
+pub use probe::Probe;
 
-/// Factors by which [`Hooks::retune`] multiplies the shortest interval and the timers' period, one after the other.
-const FACTORS: [u64; 5] = [1, 3, 2, 5, 4];
+/// An observer of the sampler thread, which calls it; by default it does nothing.
+pub trait Observer<M>: Send {
+    /// Returns whether walks that took over frames of the previous one are compared with walks in full.
+    fn compares_walks(&self) -> bool {
+        false
+    }
 
-/// Switches for developers (`debug=` of the agent's options).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Hooks {
-    /// Extra walks of each sampled stack.
-    pub probe: Probe,
-    /// Extra sleep of the sampler, once a second.
-    pub stall: Option<Duration>,
-    /// Walk each stack in full as well, and compare.
-    pub compare: bool,
-    /// Time between two changes of the interval and of the timers' period.
-    pub retune: Option<Duration>,
-    /// The sampler panics with the first statistics.
-    pub panics: bool,
+    /// Called with each walked and named stack.
+    fn on_walk(&mut self, _walk: ObservedWalk<'_, M>) {}
+
+    /// Called once a second, before the statistics.
+    fn on_second(&mut self) {}
+
+    /// Returns the next aim if it changes at `now`; `shortest` is that of the shortest interval.
+    fn aim(&mut self, _now: Instant, _shortest: Aim) -> Option<Aim> {
+        None
+    }
+
+    /// Called after the last walk.
+    fn on_end(&mut self) {}
 }
 
-/// The hooks of a running sampler.
-pub(crate) struct ActiveHooks {
-    hooks: Hooks,
-    /// Called with each walk of a Java thread.
-    on_walk: Option<OnWalk>,
-    probing: Option<Probing>,
-    next_retune: Option<Instant>,
-    retunes: usize,
-}
-
-impl ActiveHooks {
-    pub(crate) fn new(hooks: Hooks, on_walk: Option<OnWalk>) -> Self {
-        let next_retune = hooks.retune.map(|period| Instant::now() + period);
-        Self { hooks, on_walk, probing: Probing::new(hooks.probe), next_retune, retunes: 0 }
-    }
-
-    /// Switches on what a walker does for hooks.
-    pub(crate) fn set_up(&self, walker: &mut StackWalker) {
-        walker.comparison = self.hooks.compare.then(Default::default);
-    }
-
-    /// Sleeps as long as [`Hooks::stall`] says; to be called once a second.
-    ///
-    /// # Panics
-    /// If [`Hooks::panics`] is set.
-    pub(crate) fn stall(&self) {
-        assert!(!self.hooks.panics, "the hook panic:sampler demands a panic");
-        if let Some(stall) = self.hooks.stall {
-            // The purpose of this hook is to make the sampler late.
-            #[expect(clippy::disallowed_methods)]
-            std::thread::sleep(stall);
-        }
-    }
-
-    /// Returns the next aim if it is to change at `now`: interval and period of the timers are multiples of `shortest`.
-    pub(crate) fn retune(&mut self, now: Instant, shortest: Aim) -> Option<Aim> {
-        let due = self.next_retune.filter(|due| now >= *due)?;
-        self.next_retune = self.hooks.retune.map(|period| due.max(now) + period);
-        self.retunes += 1;
-        FACTORS.get(self.retunes % FACTORS.len()).map(|factor| Aim {
-            interval_ns: shortest.interval_ns.saturating_mul(*factor),
-            period_ns: shortest.period_ns.saturating_mul(*factor),
-            tick_ns: shortest.tick_ns.saturating_mul(if shortest.is_exact() { *factor } else { 1 }),
-        })
-    }
-
-    /// Shows a walk to the hooks; the sample is `age_ns` old.
-    pub(crate) fn walked<M: Memory>(
-        &mut self,
-        vm: &Vm<M>,
-        walker: &mut StackWalker,
-        walk: &Walk,
-        snapshot: &Snapshot<'_>,
-        (slot, ticks, age_ns): (u32, u64, u64),
-    ) {
-        if let Some(on_walk) = self.on_walk.filter(|_| snapshot.head.capture.thread != 0) {
-            on_walk(slot, ticks, snapshot, walker.frames(walk), walk.stop);
-        }
-        if let Some(probing) = &mut self.probing {
-            probing.look(vm, &mut walker.libraries.reading(&vm.memory), snapshot, age_ns);
-        }
-    }
-
-    /// Logs what was counted.
-    pub(crate) fn report(&self, walker: &StackWalker) {
-        if let Some(comparison) = &walker.comparison {
-            comparison.report();
-        }
-        if let Some(probing) = &self.probing {
-            probing.report();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_period_changes_in_turn() {
-        let every = Duration::from_millis(50);
-        let mut hooks = ActiveHooks::new(Hooks { retune: Some(every), ..Hooks::default() }, None);
-        let start = Instant::now();
-        let shortest = Aim { interval_ns: 10, tick_ns: 8, period_ns: 1 };
-        assert_eq!(hooks.retune(start, shortest), None, "too early");
-        let aims: Vec<Aim> = (1..=6).filter_map(|n| hooks.retune(start + every * 2 * n, shortest)).collect();
-        assert_eq!(aims.iter().map(|aim| aim.interval_ns).collect::<Vec<_>>(), [30, 20, 50, 40, 10, 30]);
-        assert_eq!(aims.iter().map(|aim| aim.period_ns).collect::<Vec<_>>(), [3, 2, 5, 4, 1, 3]);
-        assert_eq!(ActiveHooks::new(Hooks::default(), None).retune(start + every, shortest), None);
-    }
+/// A walk of a stack.
+pub struct ObservedWalk<'a, M> {
+    /// The VM.
+    pub vm: &'a Vm<M>,
+    /// Slot of the thread.
+    pub slot: u32,
+    /// Time stamp of the request.
+    pub ticks: u64,
+    /// Its age, in nanoseconds.
+    pub age_ns: u64,
+    /// The copied stack.
+    pub snapshot: &'a Snapshot<'a>,
+    /// The frames, newest first.
+    pub frames: &'a [Frame],
+    /// Why the walk ended.
+    pub stop: Stop,
+    /// Finds the callers of native frames.
+    pub native: &'a mut dyn NativeCode,
 }

@@ -18,8 +18,8 @@ use stackwalk::{
     Symbol, Walker,
 };
 
+use super::ObservedWalk;
 use crate::walk::snapshot::Snapshot;
-use crate::walk::vm::Vm;
 
 /// Age above which a sample is not probed, in nanoseconds: probing makes the sampler late, and the end of the session
 /// waits for the last sample.
@@ -100,16 +100,12 @@ impl Probing {
         })
     }
 
-    /// Probes a captured stack of a Java thread that is `age_ns` old; `native` finds callers of native frames.
-    pub(crate) fn look<M: Memory>(
-        &mut self,
-        vm: &Vm<M>,
-        native: &mut dyn NativeCode,
-        snapshot: &Snapshot,
-        age_ns: u64,
-    ) {
+    /// Probes a captured stack, if it is that of a Java thread.
+    pub(crate) fn look<M: Memory>(&mut self, walk: ObservedWalk<'_, M>) {
+        let ObservedWalk { vm, age_ns, snapshot, native, .. } = walk;
+        let (hotspot, memory) = (&*vm.hotspot, &vm.memory);
         if self.probe.unmapped {
-            self.read_unmapped(&vm.memory);
+            self.read_unmapped(memory);
         }
         if self.probe.frozen && snapshot.head.capture.cont_entry != 0 {
             self.count_frozen(snapshot);
@@ -117,7 +113,6 @@ impl Probing {
         if snapshot.head.capture.thread == 0 || age_ns >= MAX_AGE_NS {
             return;
         }
-        let (hotspot, memory) = (&*vm.hotspot, &vm.memory);
         if self.probe.stops {
             self.describe_early_stop(hotspot, memory, native, snapshot);
         }

@@ -123,7 +123,6 @@ impl StackNamer {
         let is_biased = newest.is_some_and(Frame::is_moved);
         let node = self.node(walker, walk, named, stop);
         let id = self.names.dictionaries.sampled(node);
-        #[cfg(feature = "hooks")]
         if named > 0 && walker.comparison.is_some() {
             let unloaded = self.names.unloaded;
             self.name_frames(vm, walker, walk, 0, (snapshot, thread));

@@ -23,8 +23,7 @@ use crate::drain::intake::{Intake, Requests};
 use crate::drain::next_sweep::NextSweep;
 use crate::drain::pace::Pace;
 use crate::drain::traces::Traces;
-#[cfg(feature = "hooks")]
-use crate::hooks::ActiveHooks;
+use crate::hooks::Observer;
 use crate::name::stacks::StackNamer;
 use crate::period::aim::Clock;
 use crate::period::budget::Spent;
@@ -110,15 +109,14 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     has_failed: bool,
     /// When the profile ends by itself.
     deadline: Option<Instant>,
-    #[cfg(feature = "hooks")]
-    hooks: ActiveHooks,
+    observer: Option<Box<dyn Observer<M>>>,
 }
 
 impl<P: Process, M: Memory> Worker<P, M> {
     /// Measures what has to be measured on this thread, and sends the first message.
     pub fn new(
         (process, intake): (Arc<P>, Arc<Intake<P>>),
-        settings: Settings,
+        settings: Settings<M>,
         vm: Vm<M>,
         mut hello: SessionFacts,
         destinations: Destinations,
@@ -172,12 +170,12 @@ impl<P: Process, M: Memory> Worker<P, M> {
             sent_lost: Vec::new(),
             has_failed: false,
             deadline: settings.duration.map(|duration| Instant::now() + duration),
-            #[cfg(feature = "hooks")]
-            hooks: ActiveHooks::new(settings.hooks, settings.on_walk),
+            observer: settings.observer,
         };
         worker.set_queue_time();
-        #[cfg(feature = "hooks")]
-        worker.hooks.set_up(&mut worker.walker);
+        if worker.observer.as_ref().is_some_and(|observer| observer.compares_walks()) {
+            worker.walker.compare_walks();
+        }
         worker.walker.begin_drain(&worker.vm);
         worker.destinations.send(&Body::Hello(hello));
         worker
@@ -234,9 +232,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 Woken::Late | Woken::Asked => None,
             };
             let wanted_flush = inbox.wanted_flush();
-            #[cfg(feature = "hooks")]
-            if Instant::now() >= next_statistics {
-                self.hooks.stall();
+            if let Some(observer) = &mut self.observer
+                && Instant::now() >= next_statistics
+            {
+                observer.on_second();
             }
             let is_paused = self.pace.is_paused(period);
             if !is_paused {
@@ -256,8 +255,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if self.deadline.is_some_and(|deadline| now >= deadline) {
                 return End::Duration;
             }
-            #[cfg(feature = "hooks")]
-            if let Some(aim) = self.hooks.retune(now, self.tuner.aim(self.tuner.shortest_ns(), self.tick.ns))
+            if let Some(observer) = &mut self.observer
+                && let Some(aim) = observer.aim(now, self.tuner.aim(self.tuner.shortest_ns(), self.tick.ns))
                 && !is_paused
             {
                 self.process.aim(aim);
@@ -411,8 +410,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
 
     /// Sends the last accounts and the last message.
     fn finish(&mut self, reason: &'static str) {
-        #[cfg(feature = "hooks")]
-        self.hooks.report(&self.walker);
+        if let Some(observer) = &mut self.observer {
+            self.walker.report_comparison();
+            observer.on_end();
+        }
         self.send_statistics(true);
         self.destinations.send(&Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
         self.destinations.finish();

@@ -14,6 +14,8 @@ use queue::{Request, RequestFlags, SnapshotView};
 use stackwalk::{Capture, Memory};
 
 use super::{Worker, nanos, reading};
+use crate::clock::monotonic_nanos;
+use crate::hooks::ObservedWalk;
 use crate::name::stacks::NamedStack;
 use crate::process::{Process, UnboundedStack};
 use crate::send::batch::{FLAG_BIASED, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
@@ -167,11 +169,18 @@ impl<P: Process, M: Memory> Worker<P, M> {
             let next_id = || self.process.next_thread_id();
             self.virtual_threads.id(java_id, name, carrier, dictionaries, next_id)
         });
-        #[cfg(feature = "hooks")]
-        {
-            let age_ns = crate::clock::monotonic_nanos().saturating_sub(self.clock.nanos(request.ticks));
-            let sample = (*slot, request.ticks, age_ns);
-            self.hooks.walked(&self.vm, &mut self.walker, walk, &snapshot, sample);
+        if let Some(observer) = &mut self.observer {
+            let (frames, libraries) = self.walker.frames_and_libraries(walk);
+            observer.on_walk(ObservedWalk {
+                vm: &self.vm,
+                slot: *slot,
+                ticks: request.ticks,
+                age_ns: monotonic_nanos().saturating_sub(self.clock.nanos(request.ticks)),
+                snapshot: &snapshot,
+                frames,
+                stop: walk.stop,
+                native: &mut libraries.reading(&self.vm.memory),
+            });
         }
         if stack.is_late {
             self.pace.shorten(now);

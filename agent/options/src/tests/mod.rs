@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[cfg(feature = "hooks")]
-use sampler_thread::hooks::probe::Probe;
+use sampler_thread::hooks::Probe;
 use sampler_thread::name::shown::{MostFrames, Shown};
 
 use super::*;

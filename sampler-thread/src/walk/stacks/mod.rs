@@ -12,21 +12,22 @@ use std::sync::Arc;
 use stackwalk::{Frame, Limits, Memory, ScopeCache, Stop, Walker};
 
 use crate::native::NativeLibraries;
-use crate::proof::lifetime::Lifetime;
+use crate::proof::lifetime::{Change, Lifetime};
 use crate::proof::unloading::Unloading;
 use crate::walk::previous::{PreviousWalks, Recorder, Reused};
 use crate::walk::routines::Routines;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::vm::Vm;
 
-#[cfg(feature = "hooks")]
 mod comparison;
 
-#[cfg(feature = "hooks")]
-pub(crate) use comparison::Comparison;
+use comparison::Comparison;
 
 /// Frames for which memory is reserved from the start. Deeper stacks are rare; the memory grows when one is met.
 pub const USUAL_FRAMES: usize = 2048;
+
+/// Differences between walks that are logged; further ones are only counted.
+const MAX_LOGGED: u64 = 20;
 
 /// Libraries that one walk may load; a stack rarely crosses ten.
 const MAX_LOADS: usize = 32;
@@ -84,8 +85,7 @@ pub struct StackWalker {
     records: bool,
     /// Numbers of frames so far.
     pub counts: Counts,
-    /// Comparison of walks that took over frames with walks in full.
-    #[cfg(feature = "hooks")]
+    /// Comparison of walks that took over frames with walks in full, for developers.
     pub(crate) comparison: Option<Comparison>,
     /// Calls of [`StackWalker::refresh`].
     refreshes: u32,
@@ -122,7 +122,6 @@ impl StackWalker {
             recorder: Recorder::default(),
             records: true,
             counts: Counts::default(),
-            #[cfg(feature = "hooks")]
             comparison: None,
             refreshes: 0,
         }
@@ -186,7 +185,6 @@ impl StackWalker {
         }
         walk.frames.end = self.frames.len();
         walk.is_restricted = restriction.is_some();
-        #[cfg(feature = "hooks")]
         self.compare(vm, snapshot, &walk);
         self.keep(snapshot, &mut walk);
         walk
@@ -302,5 +300,59 @@ impl StackWalker {
             self.lifetime.prepare();
         }
         is_second
+    }
+}
+
+/// # For developers
+impl StackWalker {
+    /// Compares walks from here on.
+    pub(crate) fn compare_walks(&mut self) {
+        self.comparison = Some(Comparison::default());
+    }
+
+    /// Logs the counts, if walks are compared.
+    pub(crate) fn report_comparison(&self) {
+        if let Some(comparison) = &self.comparison {
+            comparison.report();
+        }
+    }
+
+    /// Walks a stack in full if frames of the previous walk were taken over, and compares both.
+    fn compare<M: Memory>(&mut self, vm: &Vm<M>, snapshot: &Snapshot<'_>, walk: &Walk) {
+        if self.comparison.is_none() || walk.reused.is_none() {
+            return;
+        }
+        let (previous, recorder) = (std::mem::take(&mut self.previous), std::mem::take(&mut self.recorder));
+        let mut full = self.unwalked(walk.slot, walk.ticks);
+        self.walk_with(vm, snapshot, &mut full, None);
+        full.frames.end = self.frames.len();
+        (self.previous, self.recorder) = (previous, recorder);
+        let is_equal = self.frames(&full) == self.frames(walk) && full.stop == walk.stop;
+        let is_apart = !is_equal
+            && (self.lifetime.observe(&vm.memory) != Change::None
+                || self.restriction(vm, walk.ticks).is_some());
+        let Some(comparison) = &mut self.comparison else { return };
+        match (is_equal, is_apart) {
+            (true, _) => comparison.equal += 1,
+            (false, true) => comparison.apart += 1,
+            (false, false) => comparison.different += 1,
+        }
+        if !is_equal && !is_apart && comparison.different <= MAX_LOGGED {
+            let (one, other) = (self.frames(walk), self.frames(&full));
+            let first = one.iter().zip(other).position(|(one, other)| one != other);
+            let at = first.unwrap_or(one.len().min(other.len()));
+            let show = |frames: &[Frame]| frames.get(at).copied();
+            tracing::warn!(
+                "a reused walk differs: {:?} of {} frames, stop {:?}; in full {} frames, stop {:?}; at frame {at}: {:?} and {:?}",
+                walk.reused,
+                one.len(),
+                walk.stop,
+                other.len(),
+                full.stop,
+                show(one),
+                show(other)
+            );
+        }
+        self.frames.truncate(walk.frames.end);
     }
 }
