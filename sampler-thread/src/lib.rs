@@ -8,7 +8,6 @@
 //! the first four together.
 //! Invariant: this crate uses neither JNI nor JVMTI and contains no `unsafe`; the process is reached through the roles
 //! in [`process`].
-//! Feature: `hooks` adds observers for developers; a shipped library has none.
 //!
 //! Rooms, from the bottom up:
 //! - [`clock`]: CPU clocks of threads and processes, and the clock of time stamps.
@@ -70,8 +69,8 @@ use crate::worker::inbox::{Inbox, Owner};
 /// Name of the thread, as `ps -T` and `/proc` show it.
 pub const THREAD_NAME: &str = "tickwalk-sampler";
 
-/// Time for which the thread keeps its memory after its end, unless its owner wants it back: a process that ends with the
-/// VM is faster at unmapping it. One that goes on without a VM gets it back then.
+/// Time for which the thread keeps its memory after its end, unless its owner wants it back: a process that ends with
+/// the VM is faster at unmapping it. One that goes on without a VM gets it back then.
 const END_OF_PROCESS: Duration = Duration::from_secs(1);
 
 /// Why the sampler thread ends.
@@ -179,8 +178,8 @@ impl Sampler {
         self.intake.last_drain(slot);
     }
 
-    /// Has every sample taken so far sent to the destinations, with the accounts; waits at most for `patience`, and returns
-    /// whether that is done.
+    /// Has every sample taken so far sent to the destinations, with the accounts; waits at most for `patience`, and
+    /// returns whether that is done.
     pub fn flush(&self, patience: Duration) -> bool {
         self.owner.flush(patience)
     }
@@ -195,8 +194,8 @@ impl Sampler {
         self.owner.waker()
     }
 
-    /// Drains everything, sends the last messages and waits at most `patience` for that; the caller must have stopped all
-    /// producers before.
+    /// Drains everything, sends the last messages and waits at most `patience` for that; the caller must have stopped
+    /// all producers before.
     pub fn stop(self, reason: &'static str, patience: Duration) -> Stopped {
         Stopped { has_sent: self.owner.stop(reason, patience), owner: self.owner, thread: self.thread }
     }

@@ -1,9 +1,10 @@
 //! Gives the processor to waiting threads of the program during long work.
 //!
-//! Problem: a scheduler's tick (1 to 10 ms) is the earliest point at which a thread that works without a pause is replaced, and a
-//! thread of the program that starts meanwhile waits for it.
-//! Approach: work for many threads, on whatever thread, sleeps for a moment after each millisecond. A thread that only yields may be
-//! chosen again at once; with sleeps fewer threads start late (`design/measured/benchmarks.md`, Starts of threads).
+//! Problem: a scheduler's tick (1 to 10 ms) is the earliest point at which a thread that works without a pause is
+//! replaced, and a thread of the program that starts meanwhile waits for it.
+//! Approach: work for many threads, on whatever thread, sleeps for a moment after each millisecond. A thread that only
+//! yields may be chosen again at once; with sleeps fewer threads start late (`design/measured/benchmarks.md`, Starts of
+//! threads).
 //! Source: sched_yield(2).
 
 use std::time::{Duration, Instant};

@@ -215,8 +215,8 @@ pub trait Timers: Send + Sync + 'static {
     fn rotate(&self) -> bool;
     /// Returns the period with this index, in nanoseconds.
     fn period_ns(&self, index: u8) -> u64;
-    /// Sets the distance between samples at once, and the period of new timers; returns false if the latter is impossible
-    /// before some more drains.
+    /// Sets the distance between samples at once, and the period of new timers; returns false if the latter is
+    /// impossible before some more drains.
     fn aim(&self, aim: Aim) -> bool;
     /// Replaces timers that have another period, as far as possible; to be called after a drain.
     fn retune(&self);

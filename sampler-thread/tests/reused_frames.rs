@@ -1,4 +1,5 @@
-//! A walk that takes over frames of the thread's previous walk equals a walk in full, on recorded and on damaged stacks.
+//! A walk that takes over frames of the thread's previous walk equals a walk in full, on recorded and on damaged
+//! stacks.
 
 #![allow(missing_docs)]
 
@@ -138,8 +139,8 @@ fn frames_of_replaced_code_are_walked_again() {
     assert!(replaced >= 20, "{replaced} stacks");
 }
 
-/// A stub is reported, the VM frees it and compiles a method into its place: samples from before that method was met do not
-/// show it, later ones do.
+/// A stub is reported, the VM frees it and compiles a method into its place: samples from before that method was met do
+/// not show it, later ones do.
 #[test]
 fn code_in_the_place_of_a_freed_stub_is_not_shown_by_older_samples() {
     let mut stacks = 0;
@@ -167,7 +168,8 @@ fn code_in_the_place_of_a_freed_stub_is_not_shown_by_older_samples() {
     assert!(stacks >= 40, "{stacks} stacks");
 }
 
-/// A thread whose long stacks have little in common: most walks are not kept, and all are right. Once they are alike, each is kept.
+/// A thread whose long stacks have little in common: most walks are not kept, and all are right. Once they are alike,
+/// each is kept.
 #[test]
 fn hardly_any_walk_is_kept_where_stacks_are_not_alike() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stackwalk/tests/fixtures");

@@ -1,5 +1,5 @@
-//! Native unwinding through signal handlers, without a JVM: the code that a handler returns to and the instruction that the
-//! signal interrupted are looked up at their pc. Return addresses are looked up one byte before.
+//! Native unwinding through signal handlers, without a JVM: the code that a handler returns to and the instruction that
+//! the signal interrupted are looked up at their pc. Return addresses are looked up one byte before.
 
 #![allow(missing_docs)]
 #![allow(
@@ -15,8 +15,8 @@ use stackwalk::{LiveMemory, NativeCode, NativeRegisters, NativeStop, PreservedRe
 /// The function that is interrupted at its first instruction, and the code that a handler returns to, each begin right
 /// behind a function with a table that is wrong for them.
 ///
-/// `restorer` calls `rt_sigreturn` by instructions that only its table describes: the interrupted sp, rbp, rbx, r12 to r15
-/// and rip in the ucontext on top of the stack (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
+/// `restorer` calls `rt_sigreturn` by instructions that only its table describes: the interrupted sp, rbp, rbx, r12 to
+/// r15 and rip in the ucontext on top of the stack (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
 const LIBRARY: &str = r#"
     #define _GNU_SOURCE
     #include <signal.h>

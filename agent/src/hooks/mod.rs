@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
 use jvmti_sys::jvmtiEventCallbacks;
-use sampler_thread::hooks::{DeveloperHooks, Hooks};
+use sampler_thread::hooks::Hooks;
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, HotSpot, LiveMemory, Memory, Stop};
 
@@ -74,7 +74,7 @@ pub fn observer() -> Option<&'static Observer> {
 
 /// Returns the observer of the sampler thread.
 pub fn of_sampler<M: Memory>(hooks: Hooks) -> Box<dyn sampler_thread::hooks::Observer<M>> {
-    Box::new(DeveloperHooks::new(hooks, observer().map(|observer| observer.on_walk)))
+    Box::new(developer_hooks::DeveloperHooks::new(hooks, observer().map(|observer| observer.on_walk)))
 }
 
 /// Shows a capture to the observer, with its time stamp and the cycles it took. Signal safe.

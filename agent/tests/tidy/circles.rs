@@ -19,6 +19,7 @@ pub const CRATES: &[&str] = &[
     "profile",
     "java-tests",
     "java-tests/agct",
+    "java-tests/hooks",
     "proto",
     "queue",
     "sampler-thread",

@@ -26,7 +26,7 @@ use source::{code_of, has_token, imports, is_test, read, source_folder, sources,
 
 /// Normal and build dependencies among our crates; nothing else is allowed.
 const EDGES: &[(&str, &[&str])] = &[
-    ("agent", &["agent-options", "sampler-thread", "queue", "stackwalk", "profile"]),
+    ("agent", &["agent-options", "sampler-thread", "queue", "stackwalk", "profile", "developer-hooks"]),
     ("agent-options", &["sampler-thread", "queue", "profile"]),
     ("sampler-thread", &["queue", "stackwalk", "proto"]),
     ("cli", &["agent-options", "collector", "profile"]),
@@ -37,11 +37,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("stackwalk-aarch64", &[]),
     ("proto", &[]),
     ("java-tests", &[]),
+    ("developer-hooks", &["sampler-thread", "queue", "stackwalk"]),
     ("agct", &["agent", "sampler-thread", "queue", "stackwalk"]),
 ];
 
 /// Crates inside the folder of another one.
-const NESTED: &[&str] = &["agent-options", "agct", "stackwalk-aarch64"];
+const NESTED: &[&str] = &["agent-options", "agct", "developer-hooks", "stackwalk-aarch64"];
 
 /// Files, and folders ending in a slash, that may contain `unsafe`; changed only by a decision in `design/`.
 const UNSAFE_ALLOWED: &[&str] = &[
@@ -74,8 +75,16 @@ const UNSAFE_ALLOWED: &[&str] = &[
 ];
 
 /// Crates that forbid `unsafe` altogether.
-const UNSAFE_FORBIDDEN: &[&str] =
-    &["sampler-thread", "proto", "agent/options", "collector", "profile", "cli", "java-tests"];
+const UNSAFE_FORBIDDEN: &[&str] = &[
+    "sampler-thread",
+    "proto",
+    "agent/options",
+    "collector",
+    "profile",
+    "cli",
+    "java-tests",
+    "java-tests/hooks",
+];
 
 /// The only folder of the walker that knows a CPU.
 const CPU_SEAM: &str = "stackwalk/src/cpu/";

@@ -135,8 +135,8 @@ impl Account {
             .collect()
     }
 
-    /// Returns the CPU time that neither expirations nor known gaps cover, in nanoseconds; less than a period unless the
-    /// signal does not arrive.
+    /// Returns the CPU time that neither expirations nor known gaps cover, in nanoseconds; less than a period unless
+    /// the signal does not arrive.
     pub fn silent_ns(&self) -> u64 {
         let uncovered = self.facts.coverage.uncovered_at(self.clock_ns);
         self.kernel_ns().saturating_sub(self.facts.expired_ns).saturating_sub(uncovered)

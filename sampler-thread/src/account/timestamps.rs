@@ -2,8 +2,8 @@
 //!
 //! Problem: the handler stamps requests with the processor's counter, because reading a clock costs it a thousand
 //! cycles when caches are cold; messages contain nanoseconds.
-//! Approach: the sampler reads both clocks whenever it has taken requests; time stamps are mapped by the line through the
-//! first and the newest reading.
+//! Approach: the sampler reads both clocks whenever it has taken requests; time stamps are mapped by the line through
+//! the first and the newest reading.
 //! Invariant: the time of a request is never after the newest reading.
 //! Source: Intel SDM vol. 3, "Invariant TSC"; `constant_tsc nonstop_tsc` in /proc/cpuinfo.
 

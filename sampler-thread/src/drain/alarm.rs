@@ -1,8 +1,8 @@
 //! Wakes the second thread when the sampler thread is late.
 //!
 //! Problem: a thread that looks every 30 ms whether another one is late costs as much as the other one's drains.
-//! Approach: the second thread reads a timer descriptor, which blocks until the timer expires. Every drain sets the timer
-//! again, which costs one system call and does not wake the reader.
+//! Approach: the second thread reads a timer descriptor, which blocks until the timer expires. Every drain sets the
+//! timer again, which costs one system call and does not wake the reader.
 //! Invariants: the reader wakes only if the timer was not set again in time. A number that the program uses for
 //! something else is neither set nor read.
 //!

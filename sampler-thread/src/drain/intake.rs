@@ -1,7 +1,7 @@
 //! Holds requests between their queues and the walk.
 //!
-//! Problem: queues are small, and the sampler may be away from them for long: a walk reads a symbol table, a file blocks,
-//! other threads use the processor, or the hypervisor takes it away.
+//! Problem: queues are small, and the sampler may be away from them for long: a walk reads a symbol table, a file
+//! blocks, other threads use the processor, or the hypervisor takes it away.
 //! Approach: queues are emptied independently of walking. The sampler does both; a second thread only empties queues,
 //! whenever they were not emptied for [`LATE`] or a little longer than the sampler sleeps. It sleeps while the sampler
 //! keeps up ([`Alarm`]) and while the program is quiet, so that the scheduler of a busy machine runs it at once, and it
@@ -33,13 +33,13 @@ pub(crate) const THREAD_NAME: &str = "tickwalk-drain";
 /// Stack of the second thread, in bytes: it calls little, and its lists are on the heap.
 const THREAD_STACK: usize = 128 << 10;
 
-/// Shortest time between two drains after which the second thread drains: a little longer than the sampler sleeps. Longer where
-/// the sampler sleeps for longer.
+/// Shortest time between two drains after which the second thread drains: a little longer than the sampler sleeps.
+/// Longer where the sampler sleeps for longer.
 const LATE: Duration = WATCHFUL.saturating_add(GRACE);
 /// Time by which the sampler may wake late.
 const GRACE: Duration = Duration::from_millis(5);
-/// Consecutive drains without a request, at least a fifth of a second, after which the program counts as quiet; only the
-/// sampler drains the first requests after that.
+/// Consecutive drains without a request, at least a fifth of a second, after which the program counts as quiet; only
+/// the sampler drains the first requests after that.
 const QUIET: u32 = 8;
 /// Most requests that wait, 3.5 MB; further ones stay in their queues, which grow and then count lost samples.
 const MAX_WAITING: usize = 1 << 16;

@@ -1,24 +1,25 @@
 //! Decides how long the sampler sleeps between two drains.
 //!
 //! Problem: between two drains the program takes the processor's caches, so a drain costs some 0.2 ms before its first
-//! sample; but a sample that waits may lose names and frames to code and classes that the VM frees, and a queue that fills
-//! faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
+//! sample; but a sample that waits may lose names and frames to code and classes that the VM frees, and a queue that
+//! fills faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
 //! Approach: three longest periods, by what waiting has cost lately.
 //! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
-//!   Less while most code is new, and where a thread of the VM begins to free code (`drain::next_sweep`): the sampler looks for
-//!   that in between, which costs much less than a drain.
-//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late, or a walk ended at code
-//!   that may have been freed; always, if the VM cannot tell.
-//! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not walked.
+//!   Less while most code is new, and where a thread of the VM begins to free code (`drain::next_sweep`): the sampler
+//!   looks for that in between, which costs much less than a drain.
+//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late, or a walk ended
+//!   at code that may have been freed; always, if the VM cannot tell.
+//! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not
+//!   walked.
 //!
-//! A drain measures how full the fullest queue was. From three quarters on the period is halved, down to 2 ms; below a half it
-//! grows by half each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the handler: a CPU
-//! timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 128 ms. Many requests at once halve
-//! the period as well, and so do large ones, because each holds a copy of a stack.
-//! After a second without a request the period may be [`IDLE`] in any VM, so that an idle program is hardly ever
-//! disturbed. The first request ends that.
-//! Invariant: the period stays within its bounds, and below the time in which a thread fills the smallest queue; a fixed
-//! period never changes.
+//! A drain measures how full the fullest queue was. From three quarters on the period is halved, down to 2 ms; below a
+//! half it grows by half each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the
+//! handler: a CPU timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 128 ms. Many
+//! requests at once halve the period as well, and so do large ones, because each holds a copy of a stack. After a
+//! second without a request the period may be [`IDLE`] in any VM, so that an idle program is hardly ever disturbed. The
+//! first request ends that.
+//! Invariant: the period stays within its bounds, and below the time in which a thread fills the smallest queue; a
+//! fixed period never changes.
 
 use std::time::{Duration, Instant};
 
@@ -31,8 +32,8 @@ pub const WATCHFUL: Duration = Duration::from_millis(25);
 /// Shortest time between two drains.
 pub const SHORTEST: Duration = Duration::from_millis(2);
 
-/// Time between the first two drains. It grows from there, so that a program that ends within some tens of milliseconds waits
-/// for few samples.
+/// Time between the first two drains. It grows from there, so that a program that ends within some tens of milliseconds
+/// waits for few samples.
 const FIRST: Duration = Duration::from_millis(5);
 
 /// Consecutive drains without a request after which a program counts as idle, about a second.
@@ -45,8 +46,8 @@ const SHORTENED_FOR: Duration = Duration::from_secs(1);
 
 /// Time without a loss after which samples may wait for longer than [`WATCHFUL`].
 const CALM: Duration = Duration::from_secs(10);
-/// Time from the start in which most code that samples meet is new: a walk that comes after a pause which may have freed code
-/// steps only through code that was met before.
+/// Time from the start in which most code that samples meet is new: a walk that comes after a pause which may have
+/// freed code steps only through code that was met before.
 const NEW: Duration = Duration::from_secs(2);
 /// Longest time between two drains meanwhile.
 const LONGEST_WHILE_NEW: Duration = Duration::from_millis(40);
@@ -169,14 +170,14 @@ impl Pace {
         self.watch(now);
     }
 
-    /// Lets samples wait less for a while, after a walk that failed or a redefinition of classes, whose code is freed soon: a
-    /// later walk finds more that has changed.
+    /// Lets samples wait less for a while, after a walk that failed or a redefinition of classes, whose code is freed
+    /// soon: a later walk finds more that has changed.
     pub fn watch(&mut self, now: Instant) {
         self.watchful_until = Some(now + CALM);
     }
 
-    /// Adapts the period after a drain of `requests` with copies of `bytes` bytes in all, which found the fullest queue `fill`
-    /// percent full.
+    /// Adapts the period after a drain of `requests` with copies of `bytes` bytes in all, which found the fullest queue
+    /// `fill` percent full.
     pub fn after_drain(&mut self, requests: u64, bytes: u64, fill: u32) {
         if self.tuning.is_exact() {
             return;

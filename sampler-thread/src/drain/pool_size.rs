@@ -5,8 +5,8 @@
 //! class, it grows to twice what they use. If handlers found a class empty nevertheless, it grows by as many slabs as
 //! were missing, at least by half. After a quiet time half of the spare slabs are taken out of service, as far as they
 //! are free, and their pages go back to the kernel.
-//! The spare slabs of the largest class are in service from the start and stay there; only their pages go back. The first
-//! deep stacks of a program come without warning, and all classes fall back on the largest.
+//! The spare slabs of the largest class are in service from the start and stay there; only their pages go back. The
+//! first deep stacks of a program come without warning, and all classes fall back on the largest.
 //! Invariant: what is in service at the start stays in service, but for the moment in which its pages are released.
 
 use std::mem::MaybeUninit;

@@ -1,8 +1,8 @@
 //! Stack traces that the VM gave, for `mode=jvmti`.
 //!
 //! Problem: GetStackTrace needs a thread of the VM, which the sampler thread is not.
-//! Approach: a thread of the agent asks for the traces and leaves them here, each with the CPU time that it stands for; the
-//! sampler thread names and counts them like samples.
+//! Approach: a thread of the agent asks for the traces and leaves them here, each with the CPU time that it stands for;
+//! the sampler thread names and counts them like samples.
 //! Invariant: a trace lies here before its thread is listed as ended.
 //! Decision: `design/account.md`.
 
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Most traces that wait; with some 50 frames each they take 8 MB. The sampler thread takes them every few milliseconds.
+/// Most traces that wait; with some 50 frames each they take 8 MB. The sampler thread takes them every few
+/// milliseconds.
 const MOST_WAITING: usize = 10_000;
 
 /// The stack trace of a thread.
@@ -24,8 +25,8 @@ pub struct Trace {
     pub ticks: u64,
     /// CPU time that it stands for, in nanoseconds.
     pub cpu_ns: u64,
-    /// Address of the method (0 if it is unloaded) and bytecode index (negative in native methods) of each frame, newest
-    /// first.
+    /// Address of the method (0 if it is unloaded) and bytecode index (negative in native methods) of each frame,
+    /// newest first.
     pub frames: Vec<(u64, i32)>,
     /// True if the oldest frames are missing, because the stack is deeper than was asked for.
     pub is_cut: bool,

@@ -1,16 +1,11 @@
 //! Developers' hooks: an observer of the sampler thread.
 //!
 //! Problem: tests and measurements repeat, compare and time walks, and change the period of a running profile.
-//! Approach: the sampler thread calls the [`Observer`] in its settings, if there is one. Only builds with the cargo feature
-//! `hooks` have observers; a shipped library has none.
+//! Approach: the sampler thread calls the [`Observer`] in its settings, if there is one. The only one is in
+//! `java-tests/hooks`, which a shipped library does not contain.
 //! Invariant: samples are the same with and without an observer of walks.
 
-#[cfg(feature = "hooks")]
-mod developer;
-#[cfg(feature = "hooks")]
-mod probe;
-
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stackwalk::{Frame, NativeCode, Stop};
 
@@ -18,10 +13,35 @@ use crate::period::aim::Aim;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::vm::Vm;
 
-#[cfg(feature = "hooks")]
-pub use developer::{DeveloperHooks, Hooks, OnWalk};
-#[cfg(feature = "hooks")]
-pub use probe::Probe;
+/// Switches of `debug=` of the agent's options; nothing by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hooks {
+    /// Extra walks of each sampled stack.
+    pub probe: Probe,
+    /// Extra sleep of the sampler, once a second.
+    pub stall: Option<Duration>,
+    /// Walk each stack in full as well, and compare.
+    pub compare: bool,
+    /// Time between two changes of the interval and of the timers' period.
+    pub retune: Option<Duration>,
+    /// The sampler panics with the first statistics.
+    pub panics: bool,
+}
+
+/// Actions with each walk besides sampling; nothing by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Probe {
+    /// Log each new place where a walk ended early.
+    pub stops: bool,
+    /// Count copied words of frozen frames.
+    pub frozen: bool,
+    /// Read memory that is not mapped.
+    pub unmapped: bool,
+    /// Number of walks with changed registers per sample.
+    pub shifted_walks: u32,
+    /// Time each walk with a full and with an empty cache.
+    pub times: bool,
+}
 
 /// An observer of the sampler thread, which calls it; by default it does nothing.
 pub trait Observer<M>: Send {

@@ -2,8 +2,8 @@
 //!
 //! Problem: the section headers of a library, their names and its notes are some fifty reads of a few bytes, each two
 //! system calls.
-//! Approach: a read fetches the block around it, and the last blocks are kept: headers and notes lie at the beginning of a
-//! file, section headers and their names at its end.
+//! Approach: a read fetches the block around it, and the last blocks are kept: headers and notes lie at the beginning
+//! of a file, section headers and their names at its end.
 //! Invariant: reads that exceed a block are not kept.
 
 use std::fs::File;

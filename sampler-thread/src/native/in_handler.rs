@@ -1,10 +1,10 @@
 //! Unwind tables for walks inside a signal handler, on the thread that is walked.
 //!
 //! Problem: a handler must not read files, allocate or wait, so it cannot load tables when a walk needs them.
-//! Approach: [`LibraryTables`] is a list of all libraries and where their tables are, made outside of handlers and never
-//! changed; [`Rows`] are the buffers of one walk at a time, with the rules that walks have met.
-//! Invariants: [`NativeCode::caller`] allocates nothing and takes no lock; tables are read in place by checked reads, so a
-//! library that was unloaded causes an error, not a fault. Tables that are only in files are not used.
+//! Approach: [`LibraryTables`] is a list of all libraries and where their tables are, made outside of handlers and
+//! never changed; [`Rows`] are the buffers of one walk at a time, with the rules that walks have met.
+//! Invariants: [`NativeCode::caller`] allocates nothing and takes no lock; tables are read in place by checked reads,
+//! so a library that was unloaded causes an error, not a fault. Tables that are only in files are not used.
 //! Decision: `design/stack-walk-api.md`.
 
 use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends_signal_handler};

@@ -1,8 +1,10 @@
 //! Native code of this process: the library of a pc, the caller of a frame, the name of a function.
 //!
-//! Problem: walking must not allocate or read files, libraries are loaded and unloaded, and most never appear in a stack.
+//! Problem: walking must not allocate or read files, libraries are loaded and unloaded, and most never appear in a
+//! stack.
 //! Approach: the list of libraries comes from `/proc/self/maps`. A walk that needs tables that are not loaded, or an
-//! unknown library, ends there and records what is missing; [`NativeLibraries::prepare`] loads it and the walk is repeated.
+//! unknown library, ends there and records what is missing; [`NativeLibraries::prepare`] loads it and the walk is
+//! repeated.
 //! Invariants: [`NativeCode::caller`] allocates nothing; tables are read in place through checked reads, so that an
 //! unloaded library cannot make a walk fault; the cost of `prepare` is limited to a share of the time.
 //! Decision: `design/frames.md`.
@@ -41,8 +43,8 @@ use unwind::{NoRule, Rule, Source, Unwinder};
 
 pub use function_names::{NativeName, Owner};
 
-/// Longest time for which the list is used if the loader does not count libraries, and if it has loaded none: a program may map
-/// code by itself.
+/// Longest time for which the list is used if the loader does not count libraries, and if it has loaded none: a program
+/// may map code by itself.
 const MAX_AGE: Duration = Duration::from_secs(2);
 const MAX_AGE_UNCHANGED: Duration = Duration::from_secs(30);
 /// The CPU time of reading the list is at most one part in this many of the time: an unknown pc may stay unknown, and a
@@ -153,8 +155,8 @@ impl NativeLibraries {
         }
     }
 
-    /// Reads the list again if it is old, or if the loader's count of libraries, if it has one, is another than before; to be
-    /// called outside of a walk. Returns whether the list changed.
+    /// Reads the list again if it is old, or if the loader's count of libraries, if it has one, is another than before;
+    /// to be called outside of a walk. Returns whether the list changed.
     pub fn refresh(&mut self, loads: Option<u64>) -> bool {
         let max_age = match (loads, self.loads) {
             (None, _) => MAX_AGE,
@@ -209,8 +211,8 @@ impl NativeLibraries {
         changed
     }
 
-    /// Replaces the list by that of `text`, the content of `/proc/self/maps`; libraries that are still mapped keep what was
-    /// loaded. Returns whether the list changed.
+    /// Replaces the list by that of `text`, the content of `/proc/self/maps`; libraries that are still mapped keep what
+    /// was loaded. Returns whether the list changed.
     pub(crate) fn update(&mut self, text: &str) -> bool {
         let mut found: Vec<Library> = Vec::new();
         let mut first: Option<maps::Mapping<'_>> = None;

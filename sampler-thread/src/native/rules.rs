@@ -1,8 +1,8 @@
 //! Cache of unwind rules by pc.
 //!
 //! Problem: a walk must not allocate, and a small program should not pay for the pcs of a large one.
-//! Approach: a table of indexes by address refers to rules that are appended to memory reserved at the start, whose pages
-//! take no memory until they are used.
+//! Approach: a table of indexes by address refers to rules that are appended to memory reserved at the start, whose
+//! pages take no memory until they are used.
 //! Invariant: nothing is allocated after [`Rules::default`].
 
 use super::unwind::Rule;

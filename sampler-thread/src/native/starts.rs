@@ -1,9 +1,10 @@
 //! Where the functions of a library start, found by address.
 //!
-//! Problem: libjvm has 45,000 functions. Sorting them takes longer than reading them, new pages for them longer than both, and
-//! a short program names a hundred.
-//! Approach: 8 bytes are kept of each, in groups by the high bits of the address. The table of symbols is visited twice: once
-//! to count the starts of each group, once to put them there. A search compares the few starts of one group.
+//! Problem: libjvm has 45,000 functions. Sorting them takes longer than reading them, new pages for them longer than
+//! both, and a short program names a hundred.
+//! Approach: 8 bytes are kept of each, in groups by the high bits of the address. The table of symbols is visited
+//! twice: once to count the starts of each group, once to put them there. A search compares the few starts of one
+//! group.
 //! Invariant: starts of one group keep their order in the symbol table.
 
 use std::io;
@@ -33,8 +34,8 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    /// Groups the starts that `visit` shows, the same ones at each call; `None` if there are none. Most of them lie in `code`,
-    /// and there are at most `most`.
+    /// Groups the starts that `visit` shows, the same ones at each call; `None` if there are none. Most of them lie in
+    /// `code`, and there are at most `most`.
     ///
     /// There are at most as many groups as starts, so that a library with large gaps needs no large table.
     pub(super) fn new(

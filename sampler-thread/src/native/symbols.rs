@@ -1,7 +1,8 @@
 //! Names of functions from a library's file.
 //!
 //! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundred.
-//! Approach: 8 bytes per function are kept, found by address; its size and name are read from the file when they are needed.
+//! Approach: 8 bytes per function are kept, found by address; its size and name are read from the file when they are
+//! needed.
 //! Invariant: a file is used only if its build id is that of the library in memory (both may have none).
 //! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
 
@@ -76,8 +77,8 @@ struct Table {
 }
 
 impl Symbols {
-    /// Reads the functions of the library at `path`, or of its debug file if it was stripped; `None` if there are none, or
-    /// if the files have another build id.
+    /// Reads the functions of the library at `path`, or of its debug file if it was stripped; `None` if there are none,
+    /// or if the files have another build id.
     pub fn load(path: &Path, build_id: &[u8]) -> Option<Self> {
         let own = SymbolFile::open(path, build_id)?;
         if own.is_whole {

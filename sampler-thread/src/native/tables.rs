@@ -1,11 +1,11 @@
 //! Reads unwind tables in place, one function at a time.
 //!
-//! Problem: the VM's tables have 2 MB, of which a profile needs some hundred functions; a copy would be most of the memory
-//! that the agent adds to a process.
-//! Approach: `.eh_frame_hdr` is searched in place; FDE and CIE of the function are copied into a buffer, which is a section
-//! of its own for the decoder.
-//! Invariants: every read is checked, so that an unloaded library causes an error instead of a fault; nothing is allocated;
-//! entries that exceed [`SECTION_BYTES`] are refused.
+//! Problem: the VM's tables have 2 MB, of which a profile needs some hundred functions; a copy would be most of the
+//! memory that the agent adds to a process.
+//! Approach: `.eh_frame_hdr` is searched in place; FDE and CIE of the function are copied into a buffer, which is a
+//! section of its own for the decoder.
+//! Invariants: every read is checked, so that an unloaded library causes an error instead of a fault; nothing is
+//! allocated; entries that exceed [`SECTION_BYTES`] are refused.
 //! Sources: Linux Standard Base Core 5.0, chapters 10.5 and 10.6.
 
 use gimli::{
@@ -61,7 +61,8 @@ impl Tables {
         (encodings == ENCODINGS && (1..=max).contains(&count)).then_some(Self { header: start, count })
     }
 
-    /// Returns the address of the FDE of the last function that begins at `pc` or before it; entries are read to `buffer`.
+    /// Returns the address of the FDE of the last function that begins at `pc` or before it; entries are read to
+    /// `buffer`.
     fn fde_address<M: Memory + ?Sized>(&self, memory: &M, pc: u64, buffer: &mut [u8]) -> Option<u64> {
         let at = |index: u64| self.header.wrapping_add(12).wrapping_add(index.wrapping_mul(ENTRY_BYTES));
         let absolute = |offset: u32| self.header.wrapping_add_signed(i64::from(offset.cast_signed()));

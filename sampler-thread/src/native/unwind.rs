@@ -1,11 +1,11 @@
 //! From the registers of a native frame to those of its caller, by the rows of `.eh_frame` or `.debug_frame`.
 //!
 //! Problem: finding and running the rows for a pc takes a microsecond, and a profile meets the same pcs all the time.
-//! Approach: a row is reduced to a small [`Rule`] and cached with the addresses that it is for; the few rows with expressions
-//! (PLT entries, signal trampolines) are run each time.
-//! Invariants: nothing is allocated; a missing row, or one that needs a register that was not recovered, is an error; the
-//! caller's sp (the CFA) is above the frame's own; what a signal has interrupted is marked as interrupted.
-//! Where a call leaves the return address in a register, the newest frame may find it there.
+//! Approach: a row is reduced to a small [`Rule`] and cached with the addresses that it is for; the few rows with
+//! expressions (PLT entries, signal trampolines) are run each time.
+//! Invariants: nothing is allocated; a missing row, or one that needs a register that was not recovered, is an error;
+//! the caller's sp (the CFA) is above the frame's own; what a signal has interrupted is marked as interrupted. Where a
+//! call leaves the return address in a register, the newest frame may find it there.
 //! Source: DWARF 5, chapter 6.4.
 
 use std::ops::Range;
@@ -24,9 +24,9 @@ use super::tables::{Loaded, Section, Slice, Tables};
 
 /// Most registers with a rule in one row.
 const ALL_RULES: usize = DWARF_ROW_RULES;
-/// The same for walks in signal handlers: rows are copied on the stack while they are decoded. Compiled code has rules for the
-/// callee-saved registers and the return address only, on aarch64 for vector registers as well; rows with all registers are
-/// those of signal trampolines, which are recognised by their code.
+/// The same for walks in signal handlers: rows are copied on the stack while they are decoded. Compiled code has rules
+/// for the callee-saved registers and the return address only, on aarch64 for vector registers as well; rows with all
+/// registers are those of signal trampolines, which are recognised by their code.
 pub const FEW_RULES: usize = if RETURNS_BY_REGISTER { DWARF_ROW_RULES } else { DWARF_SAVED.len() + 1 };
 /// Most rows that are remembered within another.
 const MAX_ROWS: usize = 4;
@@ -117,9 +117,9 @@ impl<const RULES: usize> Default for Unwinder<RULES> {
 }
 
 impl<const RULES: usize> Unwinder<RULES> {
-    /// Returns the rule of the frame that continues at `next`, and the addresses in memory that have it, the first value among
-    /// them. That is `pc`, an address inside the running or calling instruction, or `next` where a signal handler returns to:
-    /// no call precedes that code, so it may be the first of its function.
+    /// Returns the rule of the frame that continues at `next`, and the addresses in memory that have it, the first
+    /// value among them. That is `pc`, an address inside the running or calling instruction, or `next` where a signal
+    /// handler returns to: no call precedes that code, so it may be the first of its function.
     ///
     /// # Errors
     /// [`NoRule`].
@@ -257,8 +257,8 @@ impl<const RULES: usize> Unwinder<RULES> {
         Some((row, section.reader().slice(), is_signal))
     }
 
-    /// As [`Self::row`], for an address as linked. A function of its own, so that a walk in a signal handler has no room on its
-    /// stack for what it does not use.
+    /// As [`Self::row`], for an address as linked. A function of its own, so that a walk in a signal handler has no
+    /// room on its stack for what it does not use.
     #[inline(never)]
     fn row_of_file<'s>(
         &'s mut self,

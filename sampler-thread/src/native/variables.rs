@@ -1,11 +1,11 @@
 //! Finds what the VM does not export through the symbol table of its library's file.
 //!
-//! Problem: the VM's count of redefined classes is in a variable that it does not export, and its fault-tolerant load is a
-//! function that it does not export.
-//! Approach: the table is read in chunks, once for all. Only names of symbols of the right kind and size are read, in file
-//! order: libjvm has 4,000 variables, and reading their names one by one takes 3 ms.
-//! Invariant: an address is one of the library in memory only if the file is still the one that was loaded; whoever uses it
-//! checks what is there.
+//! Problem: the VM's count of redefined classes is in a variable that it does not export, and its fault-tolerant load
+//! is a function that it does not export.
+//! Approach: the table is read in chunks, once for all. Only names of symbols of the right kind and size are read, in
+//! file order: libjvm has 4,000 variables, and reading their names one by one takes 3 ms.
+//! Invariant: an address is one of the library in memory only if the file is still the one that was loaded; whoever
+//! uses it checks what is there.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -137,13 +137,14 @@ impl HiddenSymbols {
         self.found.get()?.redefinitions
     }
 
-    /// Returns where the VM counts sweeps of the code cache that have begun, and those that have ended; `None` as above.
+    /// Returns where the VM counts sweeps of the code cache that have begun, and those that have ended; `None` as
+    /// above.
     pub fn sweeps(&self) -> (Option<u64>, Option<u64>) {
         self.found.get().map_or((None, None), |found| found.sweeps)
     }
 
-    /// Returns where the VM counts the bytes of code that have changed since the last sweep, and where it keeps their number
-    /// from which on the next sweep comes; `None` as above.
+    /// Returns where the VM counts the bytes of code that have changed since the last sweep, and where it keeps their
+    /// number from which on the next sweep comes; `None` as above.
     pub fn changes(&self) -> Option<(u64, u64)> {
         self.found.get()?.changes
     }

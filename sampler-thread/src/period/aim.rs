@@ -1,12 +1,12 @@
 //! The period of the timers and the distance between samples, computed from the interval and the kernel's tick.
 //!
-//! Problem: the kernel looks at CPU timers at its tick only, and a timer with the period of the interval is in phase with
-//! programs whose phases are (`design/timers.md`).
-//! Approach: timers expire at every tick that finds their thread running, whatever the interval is, and the handler draws
-//! which of these signals become samples. A timer's period is a fraction of the tick, so that a thread that has run for
-//! only a part of a tick since its last signal is not passed over.
-//! Perf events expire at any time, so their period is the interval, changed by a factor that is drawn for each profile: no
-//! program is in phase with it ([`Clock::Events`]).
+//! Problem: the kernel looks at CPU timers at its tick only, and a timer with the period of the interval is in phase
+//! with programs whose phases are (`design/timers.md`).
+//! Approach: timers expire at every tick that finds their thread running, whatever the interval is, and the handler
+//! draws which of these signals become samples. A timer's period is a fraction of the tick, so that a thread that has
+//! run for only a part of a tick since its last signal is not passed over. Perf events expire at any time, so their
+//! period is the interval, changed by a factor that is drawn for each profile: no program is in phase with it
+//! ([`Clock::Events`]).
 
 use crate::clock::{self, ThreadClock};
 
@@ -69,7 +69,8 @@ impl Clock {
 pub struct Aim {
     /// Wanted CPU time between two samples, in nanoseconds.
     pub interval_ns: u64,
-    /// CPU time between two signals of a thread that runs, in nanoseconds: the kernel's tick, or the period of perf events.
+    /// CPU time between two signals of a thread that runs, in nanoseconds: the kernel's tick, or the period of perf
+    /// events.
     pub tick_ns: u64,
     /// Period of the timers or perf events, in nanoseconds.
     pub period_ns: u64,
@@ -94,8 +95,8 @@ impl Aim {
         Self { interval_ns, tick_ns, period_ns: (tick_ns / PERIODS_PER_TICK).max(1) }
     }
 
-    /// Returns the mean CPU time between two samples of a thread, in nanoseconds; 0 if every signal is a sample, because
-    /// the interval is not longer than the tick. A difference below 5 % counts as none.
+    /// Returns the mean CPU time between two samples of a thread, in nanoseconds; 0 if every signal is a sample,
+    /// because the interval is not longer than the tick. A difference below 5 % counts as none.
     pub fn distance_ns(&self) -> u64 {
         if self.is_exact() {
             return 0;

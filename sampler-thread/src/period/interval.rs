@@ -15,8 +15,8 @@ const LONGEST_NS: u64 = 1_000_000_000;
 /// Shortest and longest period of a rate, in nanoseconds.
 const RATE_RANGE: std::ops::RangeInclusive<u64> = 10_000..=60_000_000_000;
 
-/// Most signals a second to all threads together on the wall clock. A thread that waits is woken for each, at some 10 us with
-/// its walk, so they take about a hundredth of a processor.
+/// Most signals a second to all threads together on the wall clock. A thread that waits is woken for each, at some 10
+/// us with its walk, so they take about a hundredth of a processor.
 const WALL_RATE: u64 = 1_000;
 /// The period on the wall clock changes if it differs by more than this part.
 const WALL_TOLERANCE: u64 = 8;
@@ -43,8 +43,8 @@ impl Tuning {
         }
     }
 
-    /// Returns the period of `threads` threads on the wall clock, in nanoseconds: not below the interval, and long enough for
-    /// the rate of all threads together.
+    /// Returns the period of `threads` threads on the wall clock, in nanoseconds: not below the interval, and long
+    /// enough for the rate of all threads together.
     pub fn wall_period_ns(&self, threads: u64) -> u64 {
         self.wall_share_ns().saturating_mul(threads).max(self.interval_ns).min(*RATE_RANGE.end())
     }
@@ -126,8 +126,8 @@ impl Tuner {
         self.budget.as_ref()
     }
 
-    /// Ends a round of about a second with this number of processors, or of threads if these matter; returns the new period
-    /// if it changes.
+    /// Ends a round of about a second with this number of processors, or of threads if these matter; returns the new
+    /// period if it changes.
     pub fn after_round(&mut self, sharing: u64, now: Spent) -> Option<u64> {
         let before_ns = self.period_ns;
         self.processors = sharing;

@@ -1,7 +1,7 @@
 //! Determines the kernel's tick, below which a shorter interval yields no more samples.
 //!
-//! Problem: the tick that the kernel reports is its configuration, not what happens, and a measurement takes up to 9 ms of
-//! CPU time, as much as all samples of a short program.
+//! Problem: the tick that the kernel reports is its configuration, not what happens, and a measurement takes up to 9 ms
+//! of CPU time, as much as all samples of a short program.
 //! Approach: timers expire at ticks, so the times of the first samples tell whether the reported tick is the real one
 //! ([`Times`]); the tick is measured only if they do not confirm it.
 //! Invariant: a tick counts as known only if samples have confirmed it or it was measured.
@@ -36,7 +36,8 @@ pub(crate) struct Tick {
 }
 
 impl Tick {
-    /// Measures the tick at the start only if the kernel reports none, and never for perf events, which do not wait for it.
+    /// Measures the tick at the start only if the kernel reports none, and never for perf events, which do not wait for
+    /// it.
     pub(crate) fn at_start(timers: &impl Timers, tuning: &Tuning) -> Self {
         let is_waited_for = tuning.clock == Clock::Ticks;
         let times = Times::new(clock::kernel_tick_nanos()).filter(|_| is_waited_for);
@@ -49,8 +50,8 @@ impl Tick {
         tick
     }
 
-    /// Returns the tick in nanoseconds: the known one, else what the kernel reports; 0 if it reports none, or if nothing waits
-    /// for it.
+    /// Returns the tick in nanoseconds: the known one, else what the kernel reports; 0 if it reports none, or if
+    /// nothing waits for it.
     pub(crate) fn likely_ns(&self) -> u64 {
         if !self.is_waited_for {
             return 0;
@@ -110,11 +111,12 @@ const ENOUGH: usize = 48;
 
 /// Times of samples, in nanoseconds of the monotonic clock.
 ///
-/// The kernel's ticks are multiples of the tick on that clock, on all processors at once, plus a constant. On a busy machine a
-/// thread may lose its processor at a tick and deliver its signal when it gets one again, so some times are arbitrary; these
-/// fall into all parts of a tick alike. With another tick than the reported one a second part is as full as the first, or all
-/// ticks are multiples of a multiple of the reported one.
-/// Source: Linux 6.18, `kernel/time/tick-sched.c` (`tick_setup_sched_timer`; with `skew_tick` the report is not confirmed).
+/// The kernel's ticks are multiples of the tick on that clock, on all processors at once, plus a constant. On a busy
+/// machine a thread may lose its processor at a tick and deliver its signal when it gets one again, so some times are
+/// arbitrary; these fall into all parts of a tick alike. With another tick than the reported one a second part is as
+/// full as the first, or all ticks are multiples of a multiple of the reported one.
+/// Source: Linux 6.18, `kernel/time/tick-sched.c` (`tick_setup_sched_timer`; with `skew_tick` the report is not
+/// confirmed).
 #[derive(Debug)]
 struct Times {
     reported_ns: u64,
@@ -170,8 +172,8 @@ mod tests {
 
     const REPORTED_NS: u64 = 4_000_000;
 
-    /// Returns the verdict on a thread that is sampled at the first tick after each of the distances, of which `noise` percent
-    /// of the samples come late by any part of a tick.
+    /// Returns the verdict on a thread that is sampled at the first tick after each of the distances, of which `noise`
+    /// percent of the samples come late by any part of a tick.
     fn verdict(tick_ns: u64, interval_ns: u64, noise: u64) -> Option<bool> {
         let mut times = Times::new(REPORTED_NS).expect("a reported tick");
         let (mut time_ns, mut state) = (0_u64, 88_172_645_463_325_252_u64);

@@ -143,8 +143,8 @@ impl Lifetime {
         self.unloading.ticks()
     }
 
-    /// Returns whether no code that ran at `ticks` was freed since: no pause began, or none that frees code, and no sweep may
-    /// have freed it.
+    /// Returns whether no code that ran at `ticks` was freed since: no pause began, or none that frees code, and no
+    /// sweep may have freed it.
     pub(crate) fn is_code_certain(&self, ticks: u64, memory: &impl Memory) -> bool {
         let is_kept = self.code.is_kept_since(ticks, self.unloading.sweeps(memory));
         let is_same = |mark| self.code.is_same_since(ticks, mark);

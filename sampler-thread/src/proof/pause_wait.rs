@@ -1,14 +1,14 @@
 //! Lets the VM thread wait for the sampler thread at the start of a pause, within a budget.
 //!
 //! Problem: a pause of the garbage collector may free classes and code that samples refer to which are not walked yet.
-//! Approach: at its start the VM thread wakes the sampler and waits until the samples from before the pause are named. The
-//! sampler is not a thread of the VM: no safepoint stops it. Pauses of a VM that counts what it frees, and has freed nothing
-//! lately, do not wait: nearly all of them free nothing. Pauses of G1 that may free something come while [`MARKER`] works,
-//! and the VM counts them before it reports them, so these wait all the same.
-//! The VM thread sleeps meanwhile. On a machine with more work than processors, a thread that sleeps gets its processor back
-//! only after the others' turns, some milliseconds later: after one such sleep, pauses look for the answer without sleeping.
-//! Invariant: the VM thread waits at most for the budget, and only if something is pending. It takes no lock that another
-//! thread may hold while it has no processor.
+//! Approach: at its start the VM thread wakes the sampler and waits until the samples from before the pause are named.
+//! The sampler is not a thread of the VM: no safepoint stops it. Pauses of a VM that counts what it frees, and has
+//! freed nothing lately, do not wait: nearly all of them free nothing. Pauses of G1 that may free something come while
+//! [`MARKER`] works, and the VM counts them before it reports them, so these wait all the same. The VM thread sleeps
+//! meanwhile. On a machine with more work than processors, a thread that sleeps gets its processor back only after the
+//! others' turns, some milliseconds later: after one such sleep, pauses look for the answer without sleeping.
+//! Invariant: the VM thread waits at most for the budget, and only if something is pending. It takes no lock that
+//! another thread may hold while it has no processor.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -46,7 +46,8 @@ pub struct PauseWait {
     is_calm: AtomicBool,
     /// True while most code is new, so that walks take long. Relaxed: as above.
     is_new: AtomicBool,
-    /// Kernel thread id of [`MARKER`], 0 if there is none, and its CPU time at the last pause. Relaxed: numbers of their own.
+    /// Kernel thread id of [`MARKER`], 0 if there is none, and its CPU time at the last pause. Relaxed: numbers of
+    /// their own.
     marker: (AtomicI32, AtomicU64),
     /// Pauses that continued before everything was drained.
     cut_short: AtomicU64,

@@ -8,8 +8,9 @@
 //! Methods are freed at safepoints only, and of these only in a redefinition and in a collection that looks at the old
 //! generation; both are counted before anything is freed or, at the latest, before the safepoint ends. Where these
 //! counters do not exist or the collector frees at other safepoints, every safepoint counts.
-//! They count only once the VM has redefined a class, which it notes in a variable that is found through the symbol table
-//! of its library. Finding it takes 2 ms, so it is done when both counters grew for the first time, or after a while.
+//! They count only once the VM has redefined a class, which it notes in a variable that is found through the symbol
+//! table of its library. Finding it takes 2 ms, so it is done when both counters grew for the first time, or after a
+//! while.
 //! Invariant: if that variable is not found, any class may have been redefined at any safepoint.
 //! Sources: `classfile/classLoaderData.cpp` (`free_deallocate_list` and its callers), `oops/instanceKlass.cpp`
 //! (`purge_previous_version_list`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
@@ -28,8 +29,8 @@ const COUNTERS: [&str; 3] = ["java.cls.loadedClasses", "java.cls.sharedLoadedCla
 
 /// The release in which collections alone free methods; a redefinition only puts them on a list.
 const ONLY_COLLECTIONS_FREE: u32 = 11;
-/// Releases in which a redefinition frees methods, and collections counted by [`old_collections`] before their pause ends.
-/// Between 11 and these a later safepoint may free them; newer ones are unexamined (`stackwalk/NEW_JDK.md`).
+/// Releases in which a redefinition frees methods, and collections counted by [`old_collections`] before their pause
+/// ends. Between 11 and these a later safepoint may free them; newer ones are unexamined (`stackwalk/NEW_JDK.md`).
 const REDEFINITIONS_FREE: RangeInclusive<u32> = 17..=25;
 
 /// A number that changes before the VM frees methods or, at the latest, before the safepoint ends that frees them.
@@ -102,8 +103,8 @@ impl Redefinition {
         self.known_count(memory).unwrap_or(1)
     }
 
-    /// Returns the VM's count of redefinitions, on JDK 11 whether there was one; `None` before [`Redefinition::prepare`] and
-    /// if the count was not found.
+    /// Returns the VM's count of redefinitions, on JDK 11 whether there was one; `None` before
+    /// [`Redefinition::prepare`] and if the count was not found.
     pub fn known_count(&self, memory: &impl Memory) -> Option<u64> {
         let Variable { address, bytes } = self.symbols.redefinitions()?;
         if bytes == 8 { memory.read_u64(address).ok() } else { memory.read_u8(address).ok().map(u64::from) }
@@ -132,8 +133,8 @@ impl Redefinition {
         })
     }
 
-    /// Returns the number of causes for which methods are freed, `count` of them redefinitions; `None` if the VM may free
-    /// methods without counting a cause.
+    /// Returns the number of causes for which methods are freed, `count` of them redefinitions; `None` if the VM may
+    /// free methods without counting a cause.
     fn causes(&self, memory: &impl Memory, count: u64) -> Option<u64> {
         let collections = sum(self.collections.as_ref()?, memory)?;
         match self.symbols.redefinitions()? {

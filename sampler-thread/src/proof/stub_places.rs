@@ -1,12 +1,13 @@
 //! Where stubs are or were that the VM frees at any time.
 //!
 //! Problem: the VM frees the stub of an upcall as soon as the program closes its arena, and in JDK 21 and 25 that of a
-//! downcall with its `NativeEntryPoint`. Neither is reported, and code may be compiled into the block before a sample of the
-//! stub is walked.
-//! Approach: the VM reports each stub when it makes it. Compiled code in the place of one was made after the stub was freed,
-//! so it proves something for samples only from when it was met on.
+//! downcall with its `NativeEntryPoint`. Neither is reported, and code may be compiled into the block before a sample
+//! of the stub is walked.
+//! Approach: the VM reports each stub when it makes it. Compiled code in the place of one was made after the stub was
+//! freed, so it proves something for samples only from when it was met on.
 //! Invariants: a place is never forgotten; beyond a number of them the nearest are joined, with what lies between.
-//! Sources: `UpcallStub::create` and `UpcallStub::free` in `code/codeBlob.cpp`, `prims/nativeEntryPoint.cpp`, JDK 21 and 25.
+//! Sources: `UpcallStub::create` and `UpcallStub::free` in `code/codeBlob.cpp`, `prims/nativeEntryPoint.cpp`, JDK 21
+//! and 25.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

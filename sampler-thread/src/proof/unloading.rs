@@ -2,10 +2,10 @@
 //!
 //! Problem: a `Method*` in a stack copy is valid at the time of the sample; once its class is unloaded the same address
 //! may hold another method, and a name read there would be wrong.
-//! Approach: a *mark* is a number that changes before any metadata is freed. It is the VM's count of unloaded classes, or
-//! a count of garbage collection pauses if the VM has no such counter. A class that ran at the time of a sample cannot be
-//! unloaded before another pause: every collector keeps what was reachable when its marking began.
-//! At the start of a pause the VM thread waits for the sampler ([`PauseWait`]), so that samples from before the pause are
+//! Approach: a *mark* is a number that changes before any metadata is freed. It is the VM's count of unloaded classes,
+//! or a count of garbage collection pauses if the VM has no such counter. A class that ran at the time of a sample
+//! cannot be unloaded before another pause: every collector keeps what was reachable when its marking began. At the
+//! start of a pause the VM thread waits for the sampler ([`PauseWait`]), so that samples from before the pause are
 //! named before it frees anything.
 //! Invariant: whatever a pause does comes between two different numbers of pauses.
 //! Sources: `services/classLoadingService.cpp` (counted in `InstanceKlass::unload_class`, before the purge),
@@ -106,7 +106,8 @@ pub struct Unloading {
 
 /// Attempts of the VM thread to get the lock of the observations: some microseconds.
 const LOCK_ATTEMPTS: u32 = 100;
-/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 400 ms at least.
+/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 400 ms at
+/// least.
 const MAX_OBSERVATIONS: usize = 512;
 /// In place of a mark that cannot be read.
 const NO_MARK: u64 = u64::MAX;
@@ -174,8 +175,8 @@ impl Unloading {
         &self.redefinition
     }
 
-    /// Returns a number that changes before a pause frees code; `None` if the VM has no counter. It is read in the order of
-    /// [`Self::observe`].
+    /// Returns a number that changes before a pause frees code; `None` if the VM has no counter. It is read in the
+    /// order of [`Self::observe`].
     pub fn code_mark(&self, memory: &impl Memory) -> Option<u64> {
         fence(Ordering::Acquire);
         let mark = self.freeing.mark(memory);
@@ -196,14 +197,14 @@ impl Unloading {
         self.freeing.ahead(memory)
     }
 
-    /// Returns whether it is certain for samples of any age what the VM has freed of their classes and code, so that they can
-    /// wait; false before the VM's variables are located, where they are needed.
+    /// Returns whether it is certain for samples of any age what the VM has freed of their classes and code, so that
+    /// they can wait; false before the VM's variables are located, where they are needed.
     pub fn is_all_proven(&self) -> bool {
         matches!(self.detector, Detector::Counters(_)) && self.freeing.is_proven()
     }
 
-    /// Returns the number of [`Self::code_mark`] when the last pause ended, if none has continued since: the VM counts some
-    /// pauses before they are reported, and nothing is freed while such a pause waits. `None` if it is not known.
+    /// Returns the number of [`Self::code_mark`] when the last pause ended, if none has continued since: the VM counts
+    /// some pauses before they are reported, and nothing is freed while such a pause waits. `None` if it is not known.
     pub fn code_mark_of_last_pause(&self) -> Option<u64> {
         // Acquire: what was read before is read before this number. What a pause frees is freed while it is odd.
         fence(Ordering::Acquire);
@@ -247,10 +248,11 @@ impl Unloading {
 
     /// Returns whether the VM has counted a pause that may free code since the last one ended: this one.
     ///
-    /// Source: `gc/g1/g1VMOperations.cpp` (`VM_G1PauseConcurrent::doit`), JDK 21 and 25: the counters of the pauses that end a
-    /// marking grow before GarbageCollectionStart. Those of full collections grow later.
+    /// Source: `gc/g1/g1VMOperations.cpp` (`VM_G1PauseConcurrent::doit`), JDK 21 and 25: the counters of the pauses
+    /// that end a marking grow before GarbageCollectionStart. Those of full collections grow later.
     fn is_freeing_announced(&self, memory: &impl Memory) -> bool {
-        // Relaxed: only the VM thread uses it, and the thread that starts the profile before the first pause is reported.
+        // Relaxed: only the VM thread uses it, and the thread that starts the profile before the first pause is
+        // reported.
         has_grown(self.code_mark_before.load(Ordering::Relaxed), self.code_mark(memory))
     }
 
@@ -263,8 +265,8 @@ impl Unloading {
         self.note_observation(memory);
     }
 
-    /// Notes the mark for the sampler thread: at the end of a pause, and before the first timer runs, because a sample is
-    /// certain only if the mark was read before it.
+    /// Notes the mark for the sampler thread: at the end of a pause, and before the first timer runs, because a sample
+    /// is certain only if the mark was read before it.
     pub fn note(&self, memory: &impl Memory) {
         self.note_code_mark(memory);
         self.note_observation(memory);
@@ -276,8 +278,8 @@ impl Unloading {
 
     fn note_observation(&self, memory: &impl Memory) {
         let observation = self.observe(memory);
-        // The sampler holds the lock for an exchange of two pointers. If it has no processor just then, the observation is
-        // left out: fewer names are certain.
+        // The sampler holds the lock for an exchange of two pointers. If it has no processor just then, the observation
+        // is left out: fewer names are certain.
         let lock = (0..LOCK_ATTEMPTS).find_map(|_| {
             let lock = self.observations.try_lock();
             if lock.is_none() {

@@ -1,6 +1,7 @@
 //! Closes the accounts of ended threads.
 //!
-//! Invariant: the account of an ended thread is sent after its last request was counted, and its slot is freed after that.
+//! Invariant: the account of an ended thread is sent after its last request was counted, and its slot is freed after
+//! that.
 
 use stackwalk::Memory;
 

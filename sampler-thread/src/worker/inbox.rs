@@ -1,7 +1,7 @@
 //! Commands to the sampler thread, and its sleep between two drains.
 //!
-//! Problem: the VM's thread wakes the sampler thread at the start of a pause. There it may neither allocate nor wait for
-//! a lock, and the command must not be lost, whatever the sampler thread does at that moment.
+//! Problem: the VM's thread wakes the sampler thread at the start of a pause. There it may neither allocate nor wait
+//! for a lock, and the command must not be lost, whatever the sampler thread does at that moment.
 //! Approach: commands are bits of one word. A sender sets a bit and unparks the thread, which on Linux is one atomic
 //! exchange, and one system call if the thread sleeps. The thread takes all bits at once.
 //! Invariant: [`Inbox::wait`] does not sleep while a bit is set: a sender sets the bit before it unparks, and a thread
@@ -142,7 +142,8 @@ impl Owner {
         self.0.shared.progress.lock().has_ended
     }
 
-    /// Makes the thread send every sample taken so far, and waits for that at most for `patience`; returns whether it has.
+    /// Makes the thread send every sample taken so far, and waits for that at most for `patience`; returns whether it
+    /// has.
     pub(crate) fn flush(&self, patience: Duration) -> bool {
         let Waker { shared, .. } = &self.0;
         // Release: pairs with `Inbox::wanted_flush`.

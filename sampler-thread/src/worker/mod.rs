@@ -2,8 +2,8 @@
 //!
 //! Problem: everything that may block, allocate or fault must happen away from the profiled threads, and its cost must
 //! depend on what is active.
-//! Approach: one native thread that the VM does not know, with every signal blocked. It wakes periodically, makes samples of
-//! the requests in the queues (`samples`), and sends batches and statistics.
+//! Approach: one native thread that the VM does not know, with every signal blocked. It wakes periodically, makes
+//! samples of the requests in the queues (`samples`), and sends batches and statistics.
 //! Invariant: a dictionary entry is sent before the first sample that refers to it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,7 +71,8 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     namer: StackNamer,
     unloading: Arc<Unloading>,
     self_tests: Vec<SelfTest>,
-    /// `Ok` if the VM's memory is read by loads, else the reason for system calls; `None` if it can only be read in one way.
+    /// `Ok` if the VM's memory is read by loads, else the reason for system calls; `None` if it can only be read in one
+    /// way.
     access: Option<Result<(), &'static str>>,
     compiled_walks: CompiledWalks,
     clock: TickClock,

@@ -22,7 +22,8 @@ const SILENT_PERIODS: u64 = 4;
 const MAX_READ: usize = 4096;
 
 impl<P: Process, M: Memory> Worker<P, M> {
-    /// Sends statistics with the accounts that changed; `whole` ones include histograms and the accounts of idle threads.
+    /// Sends statistics with the accounts that changed; `whole` ones include histograms and the accounts of idle
+    /// threads.
     pub(super) fn send_statistics(&mut self, whole: bool) {
         self.read_clocks(whole);
         let mut lost = self.stats.lost.clone();
@@ -61,8 +62,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.destinations.send(&Body::Statistics(statistics));
     }
 
-    /// Brings all accounts up to date, and looks for the reason why threads used CPU time without an expiration. With very
-    /// many threads, the clocks of idle ones are read for `whole` statistics only.
+    /// Brings all accounts up to date, and looks for the reason why threads used CPU time without an expiration. With
+    /// very many threads, the clocks of idle ones are read for `whole` statistics only.
     pub(super) fn read_clocks(&mut self, whole: bool) {
         let threads = self.process.threads();
         let thread_clock = self.tuner.clock().of_threads();

@@ -15,8 +15,8 @@ use crate::process::{Process, TimerCounts};
 
 /// CPU time of the kernel for one signal, in nanoseconds: its timer, delivery and return, which no handler measures.
 const DELIVERY_NS: u64 = 1_500;
-/// CPU time of a signal that does not become a sample, in nanoseconds, an estimate: its delivery, and a handler run with
-/// cold caches that ends at the draw.
+/// CPU time of a signal that does not become a sample, in nanoseconds, an estimate: its delivery, and a handler run
+/// with cold caches that ends at the draw.
 const PASSED_OVER_NS: u64 = DELIVERY_NS + 1_200;
 
 impl<P: Process, M: Memory> Worker<P, M> {

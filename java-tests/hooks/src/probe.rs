@@ -1,10 +1,10 @@
 //! Extra walks of each sampled stack: describe walks that ended early, walk damaged stacks, or time walks.
 //!
-//! Problem: errors of the walker hide in a few instructions of a few stubs, and it is robust only if arbitrary registers
-//! cannot make it loop, panic or fault in a living process.
-//! Approach: a [`Probe`] selects what is done. [`Probing`] describes each new place where a stack could not be walked to
-//! its root, repeats every walk many times with registers, thread fields and stack words changed at random, or times a
-//! walk with a full cache and one with an empty cache.
+//! Problem: errors of the walker hide in a few instructions of a few stubs, and it is robust only if arbitrary
+//! registers cannot make it loop, panic or fault in a living process.
+//! Approach: a [`Probe`] selects what is done. [`Probing`] describes each new place where a stack could not be walked
+//! to its root, repeats every walk many times with registers, thread fields and stack words changed at random, or times
+//! a walk with a full cache and one with an empty cache.
 //! Invariant: samples are the same with and without a probe; a probed walk uses a cache of its own.
 
 use std::collections::{BTreeMap, HashSet};
@@ -13,13 +13,12 @@ use std::mem::offset_of;
 use std::time::Instant;
 
 use queue::Histogram;
+use sampler_thread::hooks::{ObservedWalk, Probe};
+use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{
     Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, Registers, ScopeCache, Stop,
     Symbol, Walker,
 };
-
-use super::ObservedWalk;
-use crate::walk::snapshot::Snapshot;
 
 /// Age above which a sample is not probed, in nanoseconds: probing makes the sampler late, and the end of the session
 /// waits for the last sample.
@@ -37,21 +36,6 @@ const UNMAPPED_LENGTHS: [usize; 2] = [8, 8192];
 /// Bytes of code shown before and from the pc on.
 const CODE: usize = 24;
 
-/// Actions with each walk besides sampling; nothing by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Probe {
-    /// Log each new place where a walk ended early.
-    pub stops: bool,
-    /// Count copied words of frozen frames.
-    pub frozen: bool,
-    /// Read memory that is not mapped.
-    pub unmapped: bool,
-    /// Number of walks with changed registers per sample.
-    pub shifted_walks: u32,
-    /// Time each walk with a full and with an empty cache.
-    pub times: bool,
-}
-
 /// The state of a probe.
 pub(crate) struct Probing {
     probe: Probe,
@@ -61,8 +45,8 @@ pub(crate) struct Probing {
     walks: u64,
     frames: u64,
     stops: BTreeMap<&'static str, u64>,
-    /// Walks that ended early: why, how far the handler came with frozen frames, in how many chunks, and whether the newest
-    /// chunk was empty.
+    /// Walks that ended early: why, how far the handler came with frozen frames, in how many chunks, and whether the
+    /// newest chunk was empty.
     early: BTreeMap<(&'static str, u8, u8, bool), u64>,
     /// Samples of carriers and copied words of frozen frames, by how far the handler came.
     frozen: BTreeMap<u8, (u64, u64)>,

@@ -1,36 +1,26 @@
-//! What developers can switch on by `debug=` of the agent's options.
+//! The observer that `debug=` of the agent's options switches on, in builds with developers' hooks only.
 //!
+//! Problem: tests repeat, compare and time walks, and disturb the sampler thread, which users must never get.
+//! Approach: [`DeveloperHooks`] observes the sampler thread and does what [`Hooks`] say.
 //! Invariant: default [`Hooks`] change nothing.
+#![forbid(unsafe_code)]
 
-use std::time::{Duration, Instant};
+mod probe;
 
+use std::time::Instant;
+
+use sampler_thread::hooks::{Hooks, ObservedWalk, Observer};
+use sampler_thread::period::aim::Aim;
+use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, Memory, Stop};
 
-use super::probe::{Probe, Probing};
-use super::{ObservedWalk, Observer};
-use crate::period::aim::Aim;
-use crate::walk::snapshot::Snapshot;
+use crate::probe::Probing;
 
 /// Receives the walk of the request with this slot and time stamp: what was walked, its frames, why the walk ended.
 pub type OnWalk = fn(u32, u64, &Snapshot<'_>, &[Frame], Stop);
 
 /// Factors by which [`Hooks::retune`] multiplies the shortest interval and the timers' period, one after the other.
 const FACTORS: [u64; 5] = [1, 3, 2, 5, 4];
-
-/// Switches for developers (`debug=` of the agent's options).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Hooks {
-    /// Extra walks of each sampled stack.
-    pub probe: Probe,
-    /// Extra sleep of the sampler, once a second.
-    pub stall: Option<Duration>,
-    /// Walk each stack in full as well, and compare.
-    pub compare: bool,
-    /// Time between two changes of the interval and of the timers' period.
-    pub retune: Option<Duration>,
-    /// The sampler panics with the first statistics.
-    pub panics: bool,
-}
 
 /// The observer of a running sampler.
 pub struct DeveloperHooks {
@@ -97,6 +87,8 @@ impl<M: Memory> Observer<M> for DeveloperHooks {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
