@@ -1,7 +1,6 @@
 //! The account of CPU time closes, also when parts of it are missing.
 
-mod support;
-
+use crate::support::{INTERVAL_NS, Stream, small};
 use profile::query::flat::{Flat, MethodCost, Order};
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
@@ -9,7 +8,6 @@ use profile::query::summary::{NOT_RECEIVED, Summary};
 use profile::source::recording::Recording;
 use proto::rows::BIASED;
 use proto::v1::{AgentMessage, agent_message::Body};
-use support::{INTERVAL_NS, Stream, small};
 
 /// The session of the messages for which `keep` holds.
 fn recording_of(mut stream: Stream, keep: impl Fn(&AgentMessage) -> bool) -> Recording {

@@ -2,15 +2,13 @@
 //!
 //! Exports of it are in `exports.rs`.
 
-#[path = "support/recorded.rs"]
-mod recorded;
-mod support;
-
+use crate::recorded;
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use crate::recorded::EARLIER;
 use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server};
 use collector::store::{Retention, Store};
@@ -22,7 +20,6 @@ use proto::framing::{FrameReader, encode_frame};
 use proto::rows::rows;
 use proto::v1::agent_message::Body;
 use proto::v1::{CollectorMessage, collector_message};
-use recorded::EARLIER;
 
 /// Samples and CPU time, in nanoseconds, of a profile.
 fn sums(profile: &ProcessProfile) -> (u64, u64) {

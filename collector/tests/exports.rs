@@ -3,20 +3,16 @@
 //! Files are read back here to guard the code; that they are what other programs expect is checked with those
 //! programs, by `collector/tests/readers/check` and, for JFR, by `java-tests/tests/jfr_export.rs`.
 
-#[path = "support/otlp_rules.rs"]
-mod otlp_rules;
-#[path = "support/recorded.rs"]
-mod recorded;
-mod support;
-
+use crate::recorded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
+use crate::otlp_rules::check_otlp;
+use crate::support::{INTERVAL_NS, Stream, realistic, small};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::RowAccessor;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use otlp_rules::check_otlp;
 use profile::export::format::Format;
 use profile::export::parquet::Table;
 use profile::export::{self, Options, collapsed, firefox, jfr, otlp, parquet, pprof, speedscope};
@@ -30,7 +26,6 @@ use proto::framing::FramingError;
 use proto::v1::agent_message::Body;
 use proto::v1::{Dictionary, Entries, FrameKind, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value as Json;
-use support::{INTERVAL_NS, Stream, realistic, small};
 
 /// CPU time by thread (kernel thread id) and by what is on top of the stack.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 //!
 //! The pages are left in Cargo's directory for test output, to be opened in a browser.
 
-mod support;
-
+use crate::support;
 use std::path::{Path, PathBuf};
 
+use crate::support::Stream;
 use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::source::recording::Recording;
@@ -13,7 +13,6 @@ use profile::ui::standalone;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, FrameKind, ThreadKind};
 use serde_json::Value;
-use support::Stream;
 
 fn recording(stream: &mut Stream) -> Recording {
     stream.recording()

@@ -1,14 +1,13 @@
 //! Handing on to receivers built from OpenTelemetry's own definitions: good, late, slow, refusing and dying ones.
 
-#[path = "support/otlp_rules.rs"]
-mod otlp_rules;
-mod support;
-
 use std::collections::{BTreeMap, HashSet};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::otlp_rules::check_otlp;
+use crate::support::Stream;
+use crate::support::realistic::shop;
 use collector::forward::{Account, Cause, Forwarder, Settings, Target};
 use collector::store::{Retention, Store};
 use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_server::{
@@ -19,12 +18,9 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{ProfilesDictionary, Sample};
-use otlp_rules::check_otlp;
 use parking_lot::{Condvar, Mutex};
 use profile::query::question::answer;
 use proto::v1::agent_message::Body;
-use support::Stream;
-use support::realistic::shop;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;

@@ -1,18 +1,17 @@
 //! `/readyz` and metrics tell the truth about a collector in trouble: real servers whose threads end.
 
-mod support;
-
+use crate::support;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::small;
 use collector::address::Address;
 use collector::http::{Access, HttpServer, Probe};
 use collector::ingest::{Destination, Limits, Server};
 use collector::store::{Follower, Retention, Store, StoredSamples};
-use support::small;
 use tempfile::TempDir;
 
 /// A collector with a store, an HTTP server and a socket for agents.

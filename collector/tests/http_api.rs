@@ -1,21 +1,19 @@
 //! What `docs/formats.md` says of the HTTP API, asked for word by word.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::support::realistic::shop;
+use crate::support::{Stream, small};
 use collector::http::{HttpServer, Probe};
 use collector::store::{Retention, Store};
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{Counter, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value;
-use support::realistic::shop;
-use support::{Stream, small};
 use tempfile::TempDir;
 
 const DOCUMENT: &str = include_str!("../../docs/formats.md");

@@ -1,7 +1,5 @@
 //! The server on real sockets, with well-behaved and hostile peers.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -9,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Stream, small};
 use collector::address::Address;
 use collector::ingest::{Access, Destination, Limits, Server};
 use collector::store::{Retention, Store};
 use profile::source::recording::RecordingReader;
 use proto::framing::{FrameReader, encode_frame};
 use proto::v1::{AgentMessage, CollectorMessage, Heartbeat, agent_message, collector_message::Body};
-use support::{Stream, small};
 use tempfile::TempDir;
 
 /// A server on a Unix socket that records into `recording` beside it.

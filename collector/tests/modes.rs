@@ -1,10 +1,9 @@
 //! Every output states the mode of a profile that is not of CPU time.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use crate::support::{Stream, small};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use profile::export::parquet::Table;
 use profile::export::{Options, firefox, jfr, otlp, parquet, pprof, speedscope, table, text};
@@ -15,7 +14,6 @@ use profile::source::recording::Recording;
 use profile::ui::standalone;
 use proto::v1::Mode;
 use serde_json::Value;
-use support::{Stream, small};
 
 const NOW_NS: u64 = 1_790_000_100_000_000_000;
 /// In the order of [`Mode`]'s numbers.

@@ -1,7 +1,6 @@
 //! The questions of the HTTP API against the answers known from elsewhere: the whole session in memory.
 
-mod support;
-
+use crate::support;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,6 +8,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use crate::support::Stream;
+use crate::support::realistic::shop;
 use collector::http::{HttpServer, Probe};
 use collector::ingest::Health;
 use collector::store::{Retention, Store};
@@ -26,8 +27,6 @@ use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{FrameKind, Statistics, ThreadKind};
 use serde_json::Value;
-use support::Stream;
-use support::realistic::shop;
 use tempfile::TempDir;
 
 const NOW_NS: u64 = 1_790_000_100_000_000_000;

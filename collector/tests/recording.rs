@@ -1,7 +1,7 @@
 //! Recordings: cut anywhere, they are what they were before the cut.
 
-mod support;
-
+use crate::support;
+use crate::support::small;
 use profile::export::table::{self, Report};
 use profile::query::flat::Flat;
 use profile::query::selection::Selection;
@@ -12,7 +12,6 @@ use proptest::prelude::*;
 use proto::framing::FramingError;
 use proto::v1::AgentMessage;
 use proto::v1::Hello;
-use support::small;
 
 fn read(bytes: &[u8]) -> Result<(Vec<AgentMessage>, Option<FramingError>), RecordingError> {
     let mut reader = RecordingReader::new(bytes)?;

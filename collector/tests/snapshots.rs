@@ -1,19 +1,17 @@
 //! What is made of a small session, compared with files in `tests/golden/`.
 //!
-//! `TICKWALK_REGENERATE=1 cargo test -p collector --test snapshots` rewrites them, to be read before committing.
-
-mod support;
+//! `TICKWALK_REGENERATE=1 cargo test -p collector snapshots::` rewrites them, to be read before committing.
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::small;
 use profile::export::Options;
 use profile::export::collapsed::{self, Unit};
 use profile::export::table::{Report, report};
 use profile::export::text::{self, Parts};
 use profile::query::selection::Selection;
 use profile::query::summary::Summary;
-use support::small;
 
 fn check(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);

@@ -1,10 +1,7 @@
 //! Ids of stacks by content, in recordings of real JVMs: a reader that knows only the definition of
 //! `design/wire-format.md` computes the ids that the agent has sent, and equal stacks of two sessions have equal ids.
 
-#[path = "support/recorded.rs"]
-mod recorded;
-mod support;
-
+use crate::recorded;
 use std::collections::{HashMap, HashSet};
 
 use proto::rows::rows;

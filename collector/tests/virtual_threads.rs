@@ -1,7 +1,6 @@
 //! Virtual threads in a stream: a number for each carrier, a name that may come late, an account with the carrier.
 
-mod support;
-
+use crate::support::Stream;
 use collector::store::{Retention, Store};
 use profile::export::table;
 use profile::query::process::ProcessProfile;
@@ -14,7 +13,6 @@ use proto::framing::encode_frame;
 use proto::v1::ThreadKind;
 use proto::v1::agent_message::Body;
 use serde_json::Value;
-use support::Stream;
 
 const MS: u64 = 1_000_000;
 

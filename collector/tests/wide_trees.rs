@@ -1,7 +1,6 @@
 //! Programs whose stacks are nearly all different: tables are sums over all samples, and trees say what they leave out.
 
-mod support;
-
+use crate::support::{INTERVAL_NS, Stream};
 use profile::query::flat::{Flat, Order};
 use profile::query::question::answer;
 use profile::query::selection::Selection;
@@ -9,7 +8,6 @@ use profile::query::tree::{LEFT_OUT, Naming};
 use profile::source::recording::Recording;
 use proto::v1::{Dictionary, Entries, FrameKind, SampleBatch, Thread, ThreadKind, agent_message::Body};
 use serde_json::Value;
-use support::{INTERVAL_NS, Stream};
 
 /// More nodes than a tree has: its bound is 2^20.
 const STACKS: u32 = 11_000;

@@ -6,9 +6,9 @@
 use profile::query::question::answer;
 use serde_json::Value;
 
-use crate::browser::Page;
+use crate::page::browser::Page;
+use crate::page::served::Served;
 use crate::recorded::{grown, keep, recorded};
-use crate::served::Served;
 
 const NODES: usize = 100_000;
 
@@ -45,7 +45,7 @@ fn time(page: &Page, action: &str, rounds: usize) -> (f64, f64) {
 
 #[test]
 fn a_hundred_thousand_nodes_are_smooth() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = large();
     let answer = ask(&served, "flamegraph");
     let nodes = answer["tree"]["parents"].as_array().expect("column").len();

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::browser::Page;
-use crate::pages::{assert_quiet, clean, content, go, open, process, settle};
+use crate::page::browser::Page;
+use crate::page::pages::{assert_quiet, clean, content, go, open, process, settle};
 
 /// Places on the timeline, from the first column (0) to the end of the last one (1).
 fn on_timeline(page: &Page, share: f64) -> (f64, f64) {
@@ -16,7 +16,7 @@ fn on_timeline(page: &Page, share: f64) -> (f64, f64) {
 
 #[test]
 fn one_search_narrows_and_marks() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
     let h2 = process(&page, "h2", 25);
@@ -64,7 +64,7 @@ fn one_search_narrows_and_marks() {
 
 #[test]
 fn processes_group_and_links_keep_their_time() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "#rows=label:service");
     let groups = "[...document.querySelectorAll('#processes .group b')].map((name) => name.textContent)";
@@ -105,7 +105,7 @@ fn processes_group_and_links_keep_their_time() {
 
 #[test]
 fn brushes_choose_both_sides_of_a_comparison() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
     go(&page, &format!("#tab=compare&process={}", process(&page, "h2", 25)));
@@ -138,7 +138,7 @@ fn brushes_choose_both_sides_of_a_comparison() {
 
 #[test]
 fn a_method_has_its_lines_and_their_text() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let folder = tempfile::tempdir().expect("temporary folder");
     let served = clean().with_sources(folder.path());
     let page = open(&browser, &served, "");

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::browser::Page;
+use crate::page::browser::Page;
+use crate::page::served::Served;
 use crate::recorded::{keep, recorded};
-use crate::served::Served;
 
 /// A process of the store that [`Served`] makes here, by its JDK.
 const H2: u32 = 25;
@@ -31,7 +31,7 @@ fn doubtful() -> Served {
     })
 }
 
-pub fn open<'b>(browser: &'b crate::browser::Browser, served: &Served, hash: &str) -> Page<'b> {
+pub fn open<'b>(browser: &'b crate::page::browser::Browser, served: &Served, hash: &str) -> Page<'b> {
     let page = browser.page(1400, 900);
     page.prefer("light");
     page.open(&format!("{}/{hash}", served.origin));
@@ -67,7 +67,7 @@ pub fn assert_quiet(page: &Page, served: &Served) {
 
 #[test]
 fn every_page_shows_the_recording_in_light_and_dark() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
     let h2 = process(&page, "h2", H2);
@@ -102,7 +102,7 @@ fn every_page_shows_the_recording_in_light_and_dark() {
 
 #[test]
 fn losses_are_announced_where_they_are() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = doubtful();
     let page = open(&browser, &served, "");
     assert!(page.holds("!document.getElementById('warnings').hidden"));
@@ -142,7 +142,7 @@ fn losses_are_announced_where_they_are() {
 
 #[test]
 fn links_show_the_same_view_again() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
     let h2 = process(&page, "h2", H2);
@@ -200,7 +200,7 @@ fn links_show_the_same_view_again() {
 
 #[test]
 fn flame_graphs_follow_hands_and_keys() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
     go(&page, &format!("#process={}", process(&page, "h2", H2)));
@@ -264,7 +264,7 @@ fn flame_graphs_follow_hands_and_keys() {
 
 #[test]
 fn a_planted_regression_is_the_first_thing_compared() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
     let (before, after) = (process(&page, "Planted", BEFORE), process(&page, "Planted", H2));
@@ -305,7 +305,7 @@ fn a_planted_regression_is_the_first_thing_compared() {
 
 #[test]
 fn keys_reach_everything() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
     for (key, tab) in [
@@ -377,7 +377,7 @@ fn keys_reach_everything() {
 
 #[test]
 fn empty_and_failing_collectors_are_explained() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = Served::new(|_, _| {});
     let page = open(&browser, &served, "");
     assert!(content(&page).contains("-agentpath:"), "{}", content(&page));
@@ -405,7 +405,7 @@ fn empty_and_failing_collectors_are_explained() {
 /// A view that is left before its answers arrive does not keep the collector busy.
 #[test]
 fn a_load_cancels_the_requests_of_the_one_before() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
     let asked = "const { signal } = source.requests; const answers = [ask(\"processes\", [])]; load();";

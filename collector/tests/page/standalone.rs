@@ -9,7 +9,7 @@ use profile::ui::standalone;
 use proto::framing::encode_frame;
 use serde_json::Value;
 
-use crate::browser::{Browser, Page};
+use crate::page::browser::{Browser, Page};
 use crate::recorded::recorded;
 
 /// A recording as a file, and the page of it.
@@ -57,7 +57,7 @@ fn answer(store: &Recording, question: &str, pairs: &[(&str, &str)]) -> Value {
 
 #[test]
 fn every_view_works_without_a_server() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let (_, path) = page_of("h2-25");
     for theme in ["light", "dark"] {
         let page = open(&browser, &path, theme);
@@ -86,7 +86,7 @@ fn every_view_works_without_a_server() {
 
 #[test]
 fn a_file_follows_hands_and_keys() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     let (_, path) = page_of("h2-25");
     let page = open(&browser, &path, "light");
     page.until("document.querySelectorAll('aside tbody tr').length > 50");
@@ -167,7 +167,7 @@ fn a_file_follows_hands_and_keys() {
 /// Both sources of data answer the same.
 #[test]
 fn a_file_answers_as_the_collector_does() {
-    let Some(browser) = crate::browser() else { return };
+    let Some(browser) = crate::page::browser() else { return };
     for name in ["h2-25", "lossy-21", "planted-25"] {
         let (store, path) = page_of(name);
         let page = open(&browser, &path, "light");

@@ -3,12 +3,6 @@
 //! Skipped, and said so, where there is no Chromium; `TICKWALK_REQUIRE_CHROMIUM=1` makes that a failure.
 //! Pictures of every page are left in Cargo's folder for test output, `page/`, to be looked at.
 
-#[path = "../support/mod.rs"]
-mod support;
-
-#[path = "../support/recorded.rs"]
-mod recorded;
-
 mod browser;
 mod large;
 mod narrowing;
