@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::binaries;
+use crate::command::succeed;
 use crate::starvation::Starvation;
 use crate::summary::Summary;
-use crate::{binaries, process};
 
 /// A running collector; it is killed when dropped.
 pub struct CollectorProcess {
@@ -33,15 +34,15 @@ impl CollectorProcess {
     /// server.
     ///
     /// # Panics
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     pub fn start_store(address: &str, directory: &Path) -> (Self, String) {
         Self::start_store_with(address, directory, &[], &[])
     }
 
-    /// As [`start_store`](Self::start_store), with further arguments and environment variables.
+    /// Like [`start_store`](Self::start_store), with further arguments and environment variables.
     ///
     /// # Panics
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     pub fn start_store_with(
         address: &str,
         directory: &Path,
@@ -53,11 +54,11 @@ impl CollectorProcess {
         Self::spawn_store(command, address, directory, more)
     }
 
-    /// As [`start_store`](Self::start_store), with the store on a file system of `bytes` that only the collector sees,
+    /// Like [`start_store`](Self::start_store), with the store on a file system of `bytes` that only the collector sees,
     /// mounted on `disk`. Returns `None` if mount namespaces are not permitted on this machine.
     ///
     /// # Panics
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     pub fn start_store_on_small_disk(address: &str, disk: &Path, bytes: u64) -> Option<(Self, String)> {
         let mut trial = Command::new("unshare");
         trial.args(["-Urm", "true"]).stderr(Stdio::null());
@@ -115,7 +116,7 @@ impl CollectorProcess {
     /// Returns how many sessions the collector has begun or resumed since it was ready.
     ///
     /// # Panics
-    /// As [`log`](Self::log).
+    /// Like [`log`](Self::log).
     pub fn sessions(&self) -> usize {
         self.log().matches("session began").count()
     }
@@ -173,10 +174,7 @@ pub fn recordings(directory: &Path) -> Vec<PathBuf> {
 /// # Panics
 /// If the recording cannot be read.
 pub fn summary_of(recording: &Path, starvation: &Starvation) -> Summary {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(["top", "--json"]).arg(recording);
-    let finished = process::run(command, |_| ());
-    assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
+    let finished = succeed(&["top", "--json", &recording.display().to_string()]);
     let summary: Summary = serde_json::from_str(&finished.stdout).expect("a summary in the expected form");
     Summary { starvation: starvation.clone(), ..summary }
 }
@@ -187,8 +185,5 @@ pub fn summary_of(recording: &Path, starvation: &Starvation) -> Summary {
 /// If the command fails; the message holds its standard error.
 #[track_caller]
 pub fn tickwalk_json(arguments: &[&str]) -> serde_json::Value {
-    let output = Command::new(binaries::tickwalk()).args(arguments).output().expect("tickwalk starts");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "tickwalk {arguments:?}: {errors}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    serde_json::from_str(&succeed(arguments).stdout).expect("JSON")
 }

@@ -21,6 +21,7 @@
 
 pub mod binaries;
 pub mod collector;
+mod command;
 mod generated_classes;
 mod java_classes;
 mod jdk;
@@ -38,6 +39,7 @@ mod truth;
 pub mod visible;
 mod workload;
 
+pub use command::{stacks_of, succeed, tickwalk};
 pub use generated_classes::GeneratedClasses;
 pub use java_classes::{classes, java_example, javac};
 pub use jdk::{Jdk, on_jdk, on_jdk_concurrently, on_jdk_exclusively};

@@ -19,19 +19,19 @@ pub fn native_library(name: &str) -> PathBuf {
     built(&workload_source(name), &[])
 }
 
-/// As [`native_library`], for a client of the stack-walk API: with the headers in these folders of `agent/include` and
+/// Like [`native_library`], for a client of the stack-walk API: with the headers in these folders of `agent/include` and
 /// those of the JDK that compiles the workloads.
 ///
 /// # Panics
-/// As [`native_library`], and if there are no headers of a JDK.
+/// Like [`native_library`], and if there are no headers of a JDK.
 pub fn api_client(name: &str, folders: &[&str]) -> PathBuf {
     api_client_of(&workload_source(name), folders)
 }
 
-/// As [`api_client`], of the example `agent/examples/NAME.c`.
+/// Like [`api_client`], of the example `agent/examples/NAME.c`.
 ///
 /// # Panics
-/// As [`api_client`].
+/// Like [`api_client`].
 pub fn api_example(name: &str, folders: &[&str]) -> PathBuf {
     api_client_of(&crate_folder().join("../agent/examples").join(format!("{name}.c")), folders)
 }

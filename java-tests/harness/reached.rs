@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use crate::command::tickwalk;
 use crate::jdk::Jdk;
-use crate::process::{Finished, run};
+use crate::process::Finished;
+use crate::visible;
 use crate::workload::{Workload, create_end_file};
-use crate::{binaries, visible};
 
 /// Returns a folder that JVMs with their own `/tmp` and of other users see as well.
 ///
@@ -42,9 +43,7 @@ pub fn is_allowed(launcher: &[&str]) -> bool {
 /// # Panics
 /// If there is none.
 pub fn listed(text: &str) -> serde_json::Value {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(["list", "--json"]);
-    let finished = run(command, |_| ());
+    let finished = tickwalk(["list", "--json"]);
     let rows: serde_json::Value = serde_json::from_str(&finished.stdout).expect("JSON");
     let rows = rows.as_array().expect("a list");
     let is_it =
@@ -54,7 +53,7 @@ pub fn listed(text: &str) -> serde_json::Value {
 
 /// A JVM that runs Burner through a launcher.
 pub struct Reached {
-    /// What `tickwalk list` shows.
+    /// Returns what `tickwalk list` shows.
     pub row: serde_json::Value,
     /// Its process id for this process.
     pub pid: i64,
@@ -74,7 +73,7 @@ pub fn with_burner(
     let end_file = folder.path().join("end-file");
     // Without a launcher the JVM sees what this process sees.
     let jdk = if launcher.is_empty() { jdk.clone() } else { visible::jdk(jdk) };
-    let mut workload = Workload::new("Burner").argument(0).argument(end_file.display()).launcher(launcher);
+    let mut workload = Workload::burner(0, &end_file).launcher(launcher);
     for option in options {
         workload = workload.jvm_option(option);
     }

@@ -1,13 +1,12 @@
 //! The result of a workload that ran under the profiler.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::binaries;
 use crate::collector::summary_of;
-use crate::process::{self, Finished};
+use crate::command;
+use crate::process::Finished;
 use crate::stacks::{Stack, Stacks};
 use crate::starvation::Starvation;
 use crate::summary::Summary;
@@ -162,7 +161,7 @@ impl Run {
         ns
     }
 
-    /// Asserts that the time sampled below `method`, which ran once and without a break, is what it burnt; at most
+    /// Asserts that the time sampled below `method`, which ran once and without a break, is the time it used; at most
     /// [`starvation_loss_ns`](Self::starvation_loss_ns) may be missing.
     ///
     /// # Panics
@@ -210,10 +209,7 @@ impl Run {
     /// If the command fails.
     #[track_caller]
     pub fn tickwalk(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(binaries::tickwalk());
-        command.args(arguments).arg(&self.recording);
-        let finished = process::run(command, |_| ());
-        assert_eq!(finished.exit_code(), 0, "tickwalk {arguments:?}: {}", finished.stderr);
-        finished.stdout
+        let recording = self.recording.display().to_string();
+        command::succeed(&[arguments, &[&recording]].concat()).stdout
     }
 }

@@ -12,7 +12,7 @@ use crate::tolerance::{MAX_TICK_DELAY_NS, TICK_NS};
 /// The summary of one run.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Summary {
-    /// Which time samples stand for: `cputime` or `wall`.
+    /// Kind of time that samples stand for: `cputime` or `wall`.
     pub mode: String,
     /// Samples in the recording.
     pub samples: u64,
@@ -98,9 +98,9 @@ pub struct CpuTime {
     pub lost: BTreeMap<String, i64>,
     /// Not yet covered by an expiration.
     pub unfinished: i64,
-    /// Burnt by threads before their timers were armed.
+    /// CPU time of threads before their timers were armed.
     pub before_timer: i64,
-    /// Of the profiler's own threads.
+    /// CPU time of the profiler's own threads.
     pub profiler: i64,
     /// In no thread's account.
     pub outside: i64,
@@ -140,7 +140,7 @@ pub struct ThreadAccount {
     pub lost_ns: i64,
     /// Not covered by an expiration.
     pub unfinished_ns: i64,
-    /// Burnt before its timer was armed.
+    /// CPU time before its timer was armed.
     pub before_timer_ns: i64,
     /// Unfinished period taken over from a thread that ended.
     pub carried_ns: i64,

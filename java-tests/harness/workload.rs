@@ -38,6 +38,11 @@ impl Workload {
         Self { class: Some(class), ..Self::with_arguments(Vec::new()) }
     }
 
+    /// Creates a workload that burns for some seconds of CPU time and until the file `end_file` exists.
+    pub fn burner(seconds: u32, end_file: &Path) -> Self {
+        Self::new("Burner").argument(seconds).argument(end_file.display())
+    }
+
     /// Creates the real program `name` of `workloads/programs/programs.sh`, with a twentieth of its work; `scratch` is
     /// for its files.
     ///
@@ -91,13 +96,13 @@ impl Workload {
         self
     }
 
-    /// Kills the JVM with SIGKILL when the workload reports this much burnt CPU time.
+    /// Kills the JVM with SIGKILL when the workload reports this much CPU time.
     pub fn kill_after_cpu_ns(mut self, nanos: u64) -> Self {
         self.kill_after_cpu_ns = Some(nanos);
         self
     }
 
-    /// Restricts the JVM to one processor when the workload reports this much burnt CPU time.
+    /// Restricts the JVM to one processor when the workload reports this much CPU time.
     pub fn pin_after_cpu_ns(mut self, nanos: u64) -> Self {
         self.pin_after_cpu_ns = Some(nanos);
         self
@@ -152,7 +157,7 @@ impl Workload {
         self.finish(command)
     }
 
-    /// As [`run_with_agent`](Self::run_with_agent); calls `on_progress` with each CPU time in nanoseconds that a
+    /// Like [`run_with_agent`](Self::run_with_agent); calls `on_progress` with each CPU time in nanoseconds that a
     /// workload reports which also reports its process id.
     pub fn run_with_agent_watched(
         &self,
@@ -163,7 +168,7 @@ impl Workload {
         self.run_with_agent_watched_by(jdk, options, |_, cpu_ns| on_progress(cpu_ns))
     }
 
-    /// As [`run_with_agent_watched`](Self::run_with_agent_watched); `on_progress` gets the process id as well.
+    /// Like [`run_with_agent_watched`](Self::run_with_agent_watched); `on_progress` gets the process id as well.
     pub fn run_with_agent_watched_by(
         &self,
         jdk: &Jdk,

@@ -6,8 +6,9 @@ The input is the JSON that `tickwalk top --json` and `--summary` write (docs/for
 import json
 import subprocess
 
-# Most CPU time of one thread that may be unfinished beyond its period: on a busy machine an expiration waits for a tick of
-# the scheduler that interrupts this thread, and for the processor's owner. A thread without a working timer has far more.
+# Most CPU time of one thread that may be unfinished beyond its period: on a busy machine an expiration waits for a tick
+# of the scheduler that interrupts this thread, and for the processor's owner. A thread without a working timer has far
+# more.
 MOST_UNFINISHED_NS = 2_000_000_000
 # Causes of loss that have no request of a handler.
 WITHOUT_REQUEST = ["no_timer", "signal_blocked", "handler_replaced", "signal_quota", "not_received"]

@@ -1,4 +1,4 @@
-"""What the project promises about its cost, as data, and the comparison of a measurement with it.
+"""The project's promises about its cost, as data, and the comparison of a measurement with it.
 
 A metric is computed from the results of all rounds of one program on one JDK; a claim names a metric and its limit.
 """

@@ -45,7 +45,7 @@ WORDS = re.compile(r"frozen frames: extent (\d+), (\d+) samples, (\d+) words")
 
 
 class Cell:
-    """What was counted of one JDK and collector."""
+    """Counts of one JDK and collector."""
 
     def __init__(self, factor):
         self.depths = {name: factor * depth for name, depth in DEPTHS.items()}

@@ -32,7 +32,8 @@ BEHIND = "theirs is of the instruction behind"
 # Beginning of the rules by which the other is right where our stack says that it lacks frames.
 MARKED = "theirs: ours is marked as cut"
 FIRST_WITHOUT_SWEEPER = 20
-# Smallest share of lists that are the same, or differ and ours is proven right; a run of a few thousand shows less by chance.
+# Smallest share of lists that are the same, or differ and ours is proven right; a run of a few thousand shows less by
+# chance.
 MIN_SHARE = 0.999
 
 

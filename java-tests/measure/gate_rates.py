@@ -23,7 +23,8 @@ import tempfile
 
 from measure.harness import HERE, binary, compile_workloads, complain, fail, java, program_arguments
 
-# Arguments of tickwalk record and the program. The planted growth needs many samples a run, for which the kernel's tick is too coarse.
+# Arguments of tickwalk record and the program. The planted growth needs many samples a run, for which the kernel's tick
+# is too coarse.
 USUAL = ["--interval", "4ms"]
 FINE = ["--interval", "1ms", "--agent-option", "clock=perf"]
 # Seconds of CPU time of PlantedRegression, of which each stage takes a fifth.

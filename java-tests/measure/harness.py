@@ -1,4 +1,4 @@
-"""What the programs in this folder share: where JDKs, binaries and workloads are, and how to run and compare JVMs.
+"""Shared by the programs in this folder: where JDKs, binaries and workloads are, and how to run and compare JVMs.
 
 Environment variables: TICKWALK_JDKS (folder of JAVA_HOMEs, default .cache/jdk), TICKWALK_BIN_DIR (folder of the built
 command and libraries, default target/release), CARGO_TARGET_DIR.
@@ -200,5 +200,5 @@ class Journal:
 
 
 def identity(path):
-    """Returns what tells builds of a library apart."""
+    """Returns an identifier of a build of a library."""
     return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]

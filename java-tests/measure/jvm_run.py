@@ -1,4 +1,4 @@
-"""Runs one JVM under a profiler and measures what the operating system knows: CPU time, peak memory, the profiler's threads."""
+"""Runs one JVM under a profiler and measures by the operating system: CPU time, peak memory, the profiler's threads."""
 
 import os
 import pathlib
@@ -10,8 +10,8 @@ import time
 
 from measure.harness import fail
 
-# Seconds between two looks at the threads. A thread's CPU time after the last look is missed, so these figures are lower
-# bounds; they show whether a profiler's own account is too low.
+# Seconds between two looks at the threads. A thread's CPU time after the last look is missed, so these figures are
+# lower bounds; they show whether a profiler's own account is too low.
 LOOK_SECONDS = 0.5
 
 

@@ -27,7 +27,8 @@ from measure import web
 from measure.harness import HERE, Journal, complain, fail, java, rotated, with_interval
 
 PERCENTILES = ["p50", "p99", "p99.9"]
-# Share of the requests that may go unanswered; beyond it the server is overloaded and latency depends on the load's length.
+# Share of the requests that may go unanswered; beyond it the server is overloaded and latency depends on the load's
+# length.
 MOST_FAILED = 0.001
 HEAP = ["-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"]
 

@@ -16,8 +16,8 @@ from measure import account
 from measure.harness import binary, compile_workloads, complain, fail, identity, java
 
 MIB = 1 << 20
-# What is watched, and by how much it may vary. Arenas of the C library are address space of 64 MiB, one mapping or two each;
-# a thread that is starting or ending when it is looked at has a mapping, a timer and perhaps a descriptor.
+# What is watched, and by how much it may vary. Arenas of the C library are address space of 64 MiB, one mapping or two
+# each; a thread that is starting or ending when it is looked at has a mapping, a timer and perhaps a descriptor.
 TOLERANCE = {"resident": 16 * MIB, "address_space": 256 * MIB, "mappings": 24, "descriptors": 3, "timers": 4, "threads": 4}
 LOOK_SECONDS = 60
 # Seconds that the JVMs have for their end.

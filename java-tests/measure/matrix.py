@@ -110,7 +110,8 @@ def flags_of(name, jdk):
         # Other routines for copies, searches and digests.
         "NoAVX": ["-XX:UseAVX=0"],
         "NoSHA": ["-XX:-UseSHA"],
-        # The cache of a first run: classes loaded and linked ahead of time, in an archive, with profiles for the compilers.
+        # The cache of a first run: classes loaded and linked ahead of time, in an archive, with profiles for the
+        # compilers.
         "AOTCache": ["-XX:AOTCache={folder}/cache.aot"] if jdk >= 25 else None,
         # An agent is called at every bytecode.
         "SingleStep": ["-agentpath:{scratch}/libsinglestep.so"],
@@ -276,8 +277,8 @@ class Matrix:
             complain(f"SKIPPED {workload}: missing (for programs run java-tests/fetch --programs)")
         known = {key(row) for row in self.rows if row["exit"] == 0}
         runs = [run for run in runs if run not in known]
-        # Default flags first, programs last, otherwise in a fixed random order, so that an interrupted matrix has the most
-        # important runs and a fair sample of the others.
+        # Default flags first, programs last, otherwise in a fixed random order, so that an interrupted matrix has the
+        # most important runs and a fair sample of the others.
         random.Random(1).shuffle(runs)
         runs.sort(key=lambda run: (ALL_FLAGS.index(run[2]) > 0, run[1] in PROGRAMS))
         self.planned = len(runs)

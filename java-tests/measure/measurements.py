@@ -343,7 +343,7 @@ def web(run):
 
 
 def latency(run):
-    """What a request pays
+    """Cost of a request
 
     Latency of the same server from the scheduled moment of a request to its answer.
     """

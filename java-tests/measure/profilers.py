@@ -1,4 +1,4 @@
-"""The profilers that are compared: how each is loaded into a JVM, and what it tells about itself after the run.
+"""The profilers that are compared: how each is loaded into a JVM, and what it reports about itself after the run.
 
 All sample CPU time at the same interval with whole stacks, and write a file when the JVM ends.
 """

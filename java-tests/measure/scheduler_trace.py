@@ -98,7 +98,7 @@ def record(threads, children, found):
 
 
 class Thread:
-    """What a thread did: a list of times and the state that began at each."""
+    """States of a thread: a list of times and the state that began at each."""
 
     def __init__(self):
         self.times, self.states, self.wakers = [], [], []
@@ -141,7 +141,7 @@ class Thread:
 
 
 class Start:
-    """Where the time of one thread's start went, in nanoseconds.
+    """Parts of the time of one thread's start, in nanoseconds.
 
     At each moment the new thread decides if it runs or is ready to; while it sleeps, or does not exist, the one that starts
     it does. While both sleep, the thread that ends the sleep is looked at, if it is recorded: it holds what they wait for,

@@ -5,7 +5,7 @@
 
 A stack is whole if its walk ends at a root. Each line has the JDK, the program, the samples, the share of whole stacks, the
 reasons of the others, the median of the counter's ticks in the handler, whether the account closes, and what else the program
-knows of its stacks (CHECKS). Exit code 1 if one of these is not as promised.
+says about its stacks (CHECKS). Exit code 1 if one of these is not as promised.
 """
 
 import collections

@@ -13,7 +13,7 @@ TRUTH = re.compile(r"^truth method=(\S+) cpu_ns=(\d+)", re.MULTILINE)
 
 
 class Run:
-    """What is known of one run."""
+    """Facts of one run."""
 
     def __init__(self, profile, elsewhere, truth, cpu_ns, thread_ns):
         self.profile, self.elsewhere, self.truth = profile, elsewhere, truth

@@ -1,20 +1,10 @@
 //! Options of the agent that change what is sampled, what is shown, and what is written when.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use java_tests::{Stacks, Workload, binaries, on_every_jdk, on_jdks, run, span_tolerance_ns};
+use java_tests::{Stacks, Workload, on_every_jdk, on_jdks, span_tolerance_ns, stacks_of};
 
 const INTERVAL_NS: u64 = 1_000_000;
-
-/// Returns the stacks of a recording.
-fn stacks_of(recording: &Path) -> Stacks {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(["export", "--format", "collapsed", "--unit", "ns"]).arg(recording);
-    let finished = run(command, |_| ());
-    assert_eq!(finished.exit_code(), 0, "{}: {}", recording.display(), finished.stderr);
-    Stacks::parse_collapsed(&finished.stdout)
-}
 
 /// Returns the files in a folder, by name.
 fn files_in(folder: &Path) -> Vec<PathBuf> {
@@ -114,7 +104,7 @@ on_every_jdk! { concurrent;
 }
 
 on_jdks! { concurrent 17, 25;
-    /// The agent ends the profile by itself, and writes the format that the file's name asks for; the program runs on.
+    /// The agent ends the profile by itself, and writes the format of the file name's ending; the program runs on.
     fn a_page_after_a_time(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let page = folder.path().join("page.html");
@@ -171,10 +161,7 @@ on_jdks! { concurrent 17, 25;
         let log = std::fs::read_to_string(&log).expect("the log file");
         assert!(log.contains("profiling every 10ms of CPU time"), "{log}");
         let of = |option: &str| {
-            let mut command = Command::new(binaries::tickwalk());
-            command.args(["export", "--format", "collapsed", "--label", option]).arg(&run.recording);
-            let finished = java_tests::run(command, |_| ());
-            finished.stdout.contains("Burner.")
+            run.tickwalk(&["export", "--format", "collapsed", "--label", option]).contains("Burner.")
         };
         assert!(of("zone=eu-1") && of("tier=web") && !of("zone=eu-2"));
         let processes = run.tickwalk(&["query", "processes"]);

@@ -1,10 +1,10 @@
-//! Programs that a sampler at fixed distances shows wrongly: phases in phase with the interval, and threads that are far
-//! shorter than a tick.
+//! Programs that a sampler at fixed distances shows wrongly: phases in phase with the interval, and threads that are
+//! far shorter than a tick.
 
 use java_tests::{Run, Stack, Workload, binomial_tolerance, on_every_jdk, reported_tick_ns};
 
-/// Factor of the binomial deviation that covers the different weights of samples: distances between a half and one and a
-/// half intervals, cut to ticks, have a variance of 0.11 squared intervals.
+/// Factor of the binomial deviation that covers the different weights of samples: distances between a half and one and
+/// a half intervals, cut to ticks, have a variance of 0.11 squared intervals.
 const UNEQUAL_WEIGHTS: f64 = 1.06;
 
 /// Returns the CPU time of each of these methods in samples of the threads that `is_wanted` selects.
@@ -16,9 +16,10 @@ fn sampled_ns(run: &Run, methods: &[&str], is_wanted: impl Fn(&Stack) -> bool) -
 on_every_jdk! { concurrent;
     /// Four methods of a quarter of the interval each, where the interval is two and a half ticks.
     ///
-    /// A tick meets five places of the interval in turn, a fifth of it apart. A quarter of the interval holds one or two
-    /// of them, so sampling every tick shows 20 to 40 % for each method. This holds as well where the places move because
-    /// the thread loses its processor now and then. A timer with the period of the interval would meet one place.
+    /// A tick meets five places of the interval in turn, a fifth of it apart. A quarter of the interval holds one or
+    /// two of them, so sampling every tick shows 20 to 40 % for each method. This holds as well where the places move
+    /// because the thread loses its processor now and then. A timer with the period of the interval would meet one
+    /// place.
     fn phases_of_the_interval(jdk) {
         const METHODS: [&str; 4] = ["FourPhases.first", "FourPhases.second", "FourPhases.third", "FourPhases.fourth"];
         let interval_us = reported_tick_ns() / 1_000 * 5 / 2;
@@ -44,7 +45,8 @@ on_every_jdk! { concurrent;
 on_every_jdk! { concurrent;
     /// Threads of 42 to 336 us, a hundredth to a twelfth of a usual tick: each length has the share of its CPU time.
     ///
-    /// Ticks meet them at random, and each that does counts for a tick in the mean, so the samples are independent draws.
+    /// Ticks meet them at random, and each that does counts for a tick in the mean, so the samples are independent
+    /// draws.
     fn threads_far_shorter_than_a_tick(jdk) {
         const METHODS: [&str; 4] =
             ["TinyThreads.burn42", "TinyThreads.burn84", "TinyThreads.burn168", "TinyThreads.burn336"];

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use java_tests::collector::summary_of;
 use java_tests::{
-    Finished, Jdk, Stacks, Summary, Truth, Workload, binaries, create_end_file, on_every_jdk,
-    on_jdk_exclusively, run,
+    Finished, Jdk, Summary, Truth, Workload, binaries, create_end_file, on_every_jdk, on_jdk_exclusively,
+    run, stacks_of, tickwalk,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,36 +22,23 @@ fn attach_command(options: &[&str], folder: &Path, pid: i32) -> Command {
     command
 }
 
-fn stacks(recording: &Path) -> Stacks {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(["export", "--format", "collapsed", "--unit", "ns"]).arg(recording);
-    let finished = run(command, |_| ());
-    assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
-    Stacks::parse_collapsed(&finished.stdout)
-}
-
 /// Asserts that the recording is complete, its accounts close, and most of its samples are below the workload's method.
 fn assert_account_closes(recording: &Path, program: &Finished) -> Summary {
     let summary = summary_of(recording, &program.starvation);
     assert!(summary.complete);
     summary.assert_sums_close();
-    let stacks = stacks(recording);
+    let stacks = stacks_of(recording);
     let share = stacks.share_where(|stack| stack.has("Burner.burn"));
     assert!(summary.samples > 20 && share > 0.5, "{share} of {} samples", summary.samples);
     summary
 }
 
-/// As [`assert_account_closes`], for a profile that began while the program was running.
+/// Like [`assert_account_closes`], for a profile that began while the program was running.
 fn assert_attached_account_closes(recording: &Path, program: &Finished) -> Summary {
     let summary = assert_account_closes(recording, program);
     // The account begins with the agent, whose start (tables, self-test) takes some milliseconds.
     assert!(summary.cpu_ns.before_timer < summary.cpu_ns.kernel / 10, "{:?}", summary.cpu_ns);
     summary
-}
-
-/// Returns a workload that burns for `seconds` of CPU time and until the file `end_file` exists.
-fn burner(seconds: u32, end_file: &Path) -> Workload {
-    Workload::new("Burner").argument(seconds).argument(end_file.display())
 }
 
 /// Asserts exit code 1 and exactly one line on standard error, which contains `text`.
@@ -77,7 +64,7 @@ on_every_jdk! { concurrent;
         let end_file = folders[0].path().join("end-file");
         let mut attached = Vec::new();
         // Without the option the VM does not list the flag.
-        let program = burner(1, &end_file).jvm_option("-XX:+UnlockDiagnosticVMOptions");
+        let program = Workload::burner(1, &end_file).jvm_option("-XX:+UnlockDiagnosticVMOptions");
         let program = program.run_unprofiled_watched(jdk, |pid, _| match folders.get(attached.len()) {
             Some(folder) => {
                 let is_first = attached.is_empty();
@@ -99,7 +86,7 @@ on_every_jdk! { concurrent;
         }
         assert_eq!(attached.len(), 3);
         assert!(!program.stderr.contains("tickwalk:"), "{}", program.stderr);
-        // The profiles exclude what was burnt before and after them, so together they hold less than the program burnt.
+        // The profiles exclude the CPU time before and after them, so together they hold less than the program used.
         let truth = Truth::parse(&program.stdout).method_cpu_ns("Burner.burn");
         assert!(burnt_ns.cast_unsigned() < truth, "{burnt_ns} of {truth}");
     }
@@ -112,7 +99,7 @@ on_every_jdk! { concurrent;
         let (end_file, first) = (folder.path().join("end-file"), folder.path().join("first.tickwalk"));
         let agent = format!("-agentpath:{}=interval=1ms,file={}", binaries::agent().display(), first.display());
         let mut outcomes: Vec<Finished> = Vec::new();
-        let program = burner(1, &end_file).jvm_option(&agent).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(1, &end_file).jvm_option(&agent).run_unprofiled_watched(jdk, |pid, _| {
             let attached = match outcomes.len() {
                 0 => attach(&[], folder.path(), pid),
                 // By then the agent loaded at the start has recorded for a while.
@@ -139,7 +126,7 @@ on_every_jdk! { concurrent;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
         let (mut attached, mut rounds) = (None, 0);
-        let program = burner(1, &end_file).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(1, &end_file).run_unprofiled_watched(jdk, |pid, _| {
             let attached = attached.get_or_insert_with(|| {
                 let mut command = attach_command(&["--interval", "1ms"], folder.path(), pid);
                 let mut child = command.stderr(Stdio::piped()).spawn().expect("started");
@@ -170,7 +157,7 @@ on_every_jdk! { concurrent;
         let (end_file, recording) = (folder.path().join("end-file"), folder.path().join("recording.tickwalk"));
         let (mut attaching, mut profiled_rounds) = (None, 0);
         let folder_path = folder.path().to_owned();
-        let program = burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
             let folder = folder_path.clone();
             attaching
                 .get_or_insert_with(|| std::thread::spawn(move || attach(&["--interval", "1ms"], &folder, pid)));
@@ -204,9 +191,7 @@ fn lists_jvms() {
                         return;
                     }
                     let row = |verb: &str| {
-                        let mut command = Command::new(binaries::tickwalk());
-                        command.arg(verb);
-                        let list = run(command, |_| ());
+                        let list = tickwalk([verb]);
                         let is_it = |line: &&str| line.trim_start().starts_with(&format!("{pid}  "));
                         let words = list.stdout.lines().find(is_it).expect("a row").split_whitespace();
                         words.skip(3).collect::<Vec<_>>().join(" ")
@@ -231,12 +216,13 @@ fn refuses_processes_that_do_not_handle_sigquit() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
         let mut attached = Vec::new();
-        let program = burner(1, &end_file).jvm_option("-Xrs").run_unprofiled_watched(jdk, |pid, _| {
-            if attached.is_empty() {
-                attached.push(attach(&[], folder.path(), pid));
-                create_end_file(&end_file);
-            }
-        });
+        let program =
+            Workload::burner(1, &end_file).jvm_option("-Xrs").run_unprofiled_watched(jdk, |pid, _| {
+                if attached.is_empty() {
+                    attached.push(attach(&[], folder.path(), pid));
+                    create_end_file(&end_file);
+                }
+            });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         let [refused] = &attached[..] else { panic!("one result is expected: {attached:?}") };
         assert_refused(refused, "does not handle SIGQUIT");
@@ -267,7 +253,7 @@ on_every_jdk! { concurrent;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
         let mut sizes = Vec::new();
-        let program = burner(1, &end_file).jvm_option("-Xcheck:jni").run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(1, &end_file).jvm_option("-Xcheck:jni").run_unprofiled_watched(jdk, |pid, _| {
             if sizes.len() == 8 {
                 return create_end_file(&end_file);
             }
@@ -277,8 +263,8 @@ on_every_jdk! { concurrent;
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         assert!(!program.stdout.contains("WARNING"), "{}", program.stdout);
-        // The first profiles load libraries and classes, and threads get stacks and arenas of the C library, 64 MB each. A
-        // profile that left its own memory would add 400 MB.
+        // The first profiles load libraries and classes, and threads get stacks and arenas of the C library, 64 MB
+        // each. A profile that left its own memory would add 400 MB.
         let (first, last) = (sizes[2], sizes[7]);
         assert!(last.1 < first.1 + 200_000 && last.0 < first.0 + 15, "mappings and kilobytes: {sizes:?}");
     }
@@ -293,7 +279,7 @@ on_every_jdk! { concurrent;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
         let mut attached = Vec::new();
-        let program = burner(1, &end_file).launcher(&["python3", "-c", BLOCK_AND_RUN]);
+        let program = Workload::burner(1, &end_file).launcher(&["python3", "-c", BLOCK_AND_RUN]);
         let program = program.run_unprofiled_watched(jdk, |pid, _| {
             if attached.is_empty() {
                 attached.push(attach(&[], folder.path(), pid));
@@ -317,13 +303,14 @@ const STARTING: [&str; 4] = [
 ];
 
 on_every_jdk! { concurrent;
-    /// While the VM compiles all it needs for its start, each command is refused in one line or succeeds; the VM lives on.
+    /// While the VM compiles all it needs for its start, each command is refused in one line or succeeds; the VM lives
+    /// on.
     fn attaches_while_the_vm_is_created(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (end_file, pid_file) = (folder.path().join("end-file"), folder.path().join("pid"));
         let write_pid = format!(r#"echo $$ >{0}.part; mv {0}.part {0}; exec "$@""#, pid_file.display());
         let workload =
-            burner(1, &end_file).jvm_option("-Xcomp").launcher(&["sh", "-c", &write_pid, "sh"]);
+            Workload::burner(1, &end_file).jvm_option("-Xcomp").launcher(&["sh", "-c", &write_pid, "sh"]);
         let output = folder.path().to_owned();
         let attaching = std::thread::spawn(move || {
             let pid = loop {

@@ -1,5 +1,5 @@
-//! A profile and an agent are recognised by what they are: whatever the library's file is called, however many copies are
-//! loaded, and in a JVM that hides its files from its own user. A JVM without a thread to spare is not disturbed.
+//! A profile and an agent are recognised by what they are: whatever the library's file is called, however many copies
+//! are loaded, and in a JVM that hides its files from its own user. A JVM without a thread to spare is not disturbed.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,22 +8,9 @@ use std::process::Command;
 
 use java_tests::reached::{assert_refused, is_allowed, shared_folder, with_burner};
 use java_tests::{
-    Finished, Workload, binaries, create_end_file, native_library, on_every_jdk, on_jdks, run, visible,
+    Finished, Workload, binaries, create_end_file, native_library, on_every_jdk, on_jdks, run, succeed,
+    tickwalk, visible,
 };
-
-fn tickwalk(arguments: &[&str]) -> Finished {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(arguments);
-    run(command, |_| ())
-}
-
-/// As [`tickwalk`], for a command that succeeds.
-#[track_caller]
-fn succeed(arguments: &[&str]) -> Finished {
-    let finished = tickwalk(arguments);
-    assert_eq!(finished.exit_code(), 0, "{arguments:?}: {}", finished.stderr);
-    finished
-}
 
 fn state(pid: &str) -> String {
     let status: serde_json::Value =
@@ -90,7 +77,7 @@ on_every_jdk! { concurrent;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (end_file, file) = (folder.path().join("end-file"), folder.path().join("a.tickwalk"));
         let file = file.display().to_string();
-        let burner = Workload::new("Burner").argument(0).argument(end_file.display());
+        let burner = Workload::burner(0, &end_file);
         let mut cycles = 0;
         let program = burner.run_unprofiled_watched(jdk, |pid, _| {
             let pid = pid.to_string();

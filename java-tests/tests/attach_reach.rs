@@ -1,7 +1,8 @@
-//! `tickwalk attach` reaches JVMs with their own `/tmp`, in other pid namespaces and of other users, and JVMs whose files were
-//! replaced; it recognises those that cannot be attached to without disturbing them.
+//! `tickwalk attach` reaches JVMs with their own `/tmp`, in other pid namespaces and of other users, and JVMs whose
+//! files were replaced; it recognises those that cannot be attached to without disturbing them.
 //!
-//! The tests make namespaces with `unshare` and other users with `setpriv`; where that is not allowed, they are skipped.
+//! The tests make namespaces with `unshare` and other users with `setpriv`; where that is not allowed, they are
+//! skipped.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use java_tests::reached::{assert_refused, is_allowed, with_burner};
-use java_tests::{Finished, Jdk, binaries, on_every_jdk, on_jdks, run, visible};
+use java_tests::{Finished, Jdk, binaries, on_every_jdk, on_jdks, run, tickwalk, visible};
 
 /// Most profiles until one has a sample.
 const ATTEMPTS: usize = 3;
@@ -17,10 +18,8 @@ const ATTEMPTS: usize = 3;
 /// Attaches to a JVM; again if it got no processor while it was profiled.
 fn attach(options: &[&str], folder: &Path, pid: i64) -> Finished {
     let attempt = || {
-        let mut command = Command::new(binaries::tickwalk());
-        command.arg("attach").args(options).arg("-o").arg(folder.join("recording.tickwalk"));
-        command.arg(pid.to_string());
-        run(command, |_| ())
+        let recording = folder.join("recording.tickwalk").display().to_string();
+        tickwalk([&["attach"], options, &["-o", &recording, &pid.to_string()]].concat())
     };
     let has_run = |finished: &Finished| {
         !finished.stderr.contains("warning: no samples were taken: the program used less")
@@ -68,7 +67,7 @@ const PID_NAMESPACE: [&str; 9] = [
 const OTHER_USER: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 on_every_jdk! { concurrent;
-    /// As under systemd with PrivateTmp=yes.
+    /// A private `/tmp`, like under systemd with PrivateTmp=yes.
     fn attaches_to_a_jvm_with_its_own_tmp(jdk) {
         if !is_allowed(&PRIVATE_TMP) {
             return;
@@ -84,7 +83,7 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// As in a container: the JVM is process 1 for itself.
+    /// Like in a container: the JVM is process 1 for itself.
     fn attaches_to_a_jvm_in_another_pid_namespace(jdk) {
         if !is_allowed(&PID_NAMESPACE) {
             return;
@@ -117,7 +116,8 @@ const ROOTLESS: [&str; 15] = [
 ];
 
 on_jdks! { concurrent 11, 21;
-    /// As in a container without the superuser's rights: the JVM is user 0 for itself, and the superuser outside is nobody.
+    /// Like in a container without the superuser's rights: the JVM is user 0 for itself, and the superuser outside has
+    /// no number there.
     fn attaches_to_a_jvm_in_another_user_namespace(jdk) {
         if !is_allowed(&ROOTLESS) {
             return;
@@ -226,7 +226,8 @@ on_jdks! { concurrent 17, 25;
 }
 
 on_every_jdk! { concurrent;
-    /// The attach mechanism is found to be off before a signal makes the JVM print its threads, wherever the option stands.
+    /// The attach mechanism is found to be off before a signal makes the JVM print its threads, wherever the option
+    /// stands.
     fn a_jvm_that_disables_attaching_is_not_disturbed(jdk) {
         let option = "-XX:+DisableAttachMechanism";
         let file = tempfile::NamedTempFile::new().expect("a file");

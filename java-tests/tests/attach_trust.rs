@@ -1,7 +1,8 @@
-//! A command talks to the process that was asked for and to no other one, and a process of another user that is no JVM, or
-//! pretends to be one, neither stops it nor takes its memory.
+//! A command talks to the named process and to no other one, and a process of another user that is no JVM,
+//! or pretends to be one, neither stops it nor takes its memory.
 //!
-//! The tests need the right to make namespaces and to take other users' ids; where that is not allowed, they are skipped.
+//! The tests need the right to make namespaces and to take other users' ids; where that is not allowed, they are
+//! skipped.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,13 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use java_tests::reached::{assert_refused, is_allowed, shared_folder, with_burner};
-use java_tests::{Finished, Jdk, binaries, on_jdks, run};
-
-fn tickwalk(arguments: &[&str]) -> Finished {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(arguments);
-    run(command, |_| ())
-}
+use java_tests::{Finished, Jdk, binaries, on_jdks, tickwalk};
 
 fn attach(folder: &Path, pid: &str) -> Finished {
     let recording = folder.join("recording.tickwalk").display().to_string();
@@ -48,7 +43,7 @@ on_jdks! { concurrent 17, 25;
                     let file = folder.join("started.tickwalk").display().to_string();
                     assert_refused(&tickwalk(&["start", "-o", &file, &second]), &expected);
                     assert_refused(&tickwalk(&["dump-stacks", &second]), &expected);
-                    // The mappings tell that it has no agent, so nobody is asked.
+                    // The mappings tell that it has no agent, so no request is sent.
                     assert_refused(&tickwalk(&["stop", &second]), "no profile runs in JVM");
                 }
             });
@@ -64,9 +59,9 @@ struct Pretender {
     home: PathBuf,
 }
 
-/// Takes the other user's ids (the interpreter may be one that this user cannot read), makes the mapping, handles SIGQUIT as a
-/// JVM does, and becomes what the mode says: until its input ends it listens on the socket of a JVM and answers in this way,
-/// or does nothing.
+/// Takes the other user's ids (the interpreter may be one that this user cannot read), makes the mapping, handles
+/// SIGQUIT as a JVM does, and becomes what the mode says: until its input ends it listens on the socket of a JVM and
+/// answers in this way, or does nothing.
 const PRETEND: &str = r#"
 import mmap, os, signal, socket, sys
 mode, home = sys.argv[1:3]
@@ -263,7 +258,8 @@ const OTHER_USER_WITH_TMP: [&str; 6] = [
     "sh",
 ];
 
-/// Starts `tickwalk attach` with an umask that takes no right away, and returns the modes of its folders in the JVM's `/tmp`.
+/// Starts `tickwalk attach` with an umask that takes no right away, and returns the modes of its folders in the JVM's
+/// `/tmp`.
 fn modes_of_private_folders(jdk: &Jdk) -> Vec<u32> {
     let mut modes = Vec::new();
     with_burner(jdk, &OTHER_USER_WITH_TMP, &[], |jvm, folder| {

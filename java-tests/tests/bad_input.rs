@@ -1,5 +1,6 @@
 //! A mistake in the agent's options causes one line on standard error and the program runs unprofiled; with `strict`
-//! the JVM does not start. An unknown option causes a line only. The command refuses all of these before it starts the program.
+//! the JVM does not start. An unknown option causes a line only. The command refuses all of these before it starts the
+//! program.
 
 use java_tests::{INTERVAL_NS, Jdk, Workload, on_every_jdk, on_jdks};
 
@@ -18,7 +19,7 @@ fn check(jdk: &Jdk, options: &str, expected: &str) {
     assert!(line.contains(expected), "{options}: '{expected}' is not in: {line}");
 }
 
-/// Returns a path at which nobody, root included, can create a file: below a regular file.
+/// Returns a path at which no user, root included, can create a file: below a regular file.
 fn impossible_path() -> String {
     format!("{}/below/recording.tickwalk", std::env::current_exe().expect("this test's path").display())
 }

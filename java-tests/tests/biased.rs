@@ -2,10 +2,12 @@
 
 use java_tests::{Run, Workload, on_every_jdk};
 
-/// Fewest samples from which shares are judged: a share of 25 % is then known to within 3 points, three standard errors.
+/// Fewest samples from which shares are judged: a share of 25 % is then known to within 3 points, three standard
+/// errors.
 const FEWEST: u64 = 200;
 
-/// Returns the share of biased samples of the main thread, after the counts of agent, threads and recording were compared.
+/// Returns the share of biased samples of the main thread, after the counts of agent, threads and recording were
+/// compared.
 fn biased_share(run: &Run) -> f64 {
     run.assert_exit_code(0);
     let summary = run.summary();
@@ -20,8 +22,8 @@ fn biased_share(run: &Run) -> f64 {
 }
 
 on_every_jdk! { concurrent;
-    /// The interpreter knows its bytecode. Compiled code that tells ranges of instructions is exact but at jump targets; code
-    /// that tells safepoints only is moved to the next one nearly everywhere.
+    /// The interpreter has its bytecode. Compiled code that lists ranges of instructions is exact except at jump
+    /// targets; code that lists safepoints only is moved to the next one nearly everywhere.
     fn the_share_follows_from_what_the_code_tells(jdk) {
         let share = |options: &[&str]| {
             // 300 samples on a 250 Hz kernel.

@@ -2,22 +2,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use java_tests::{Finished, Jdk, Workload, binaries, on_every_jdk, on_jdks, run};
+use java_tests::{Finished, Jdk, Workload, on_every_jdk, on_jdks, succeed, tickwalk};
 
 /// Runs `tickwalk record OPTIONS -- COMMAND` with the recording `a.tickwalk` in a folder.
 fn record(folder: &Path, options: &[&str], command: &[&str]) -> Finished {
-    let mut record = Command::new(binaries::tickwalk());
-    record.arg("record").args(options).arg("-o").arg(folder.join("a.tickwalk")).arg("--").args(command);
-    run(record, |_| ())
+    let recording = folder.join("a.tickwalk").display().to_string();
+    tickwalk([&["record"], options, &["-o", &recording, "--"], command].concat())
 }
 
 /// Returns the main class, with its arguments, of a recording.
 fn command_of(recording: &Path) -> String {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(["query", "processes"]).arg(recording);
-    let finished = run(command, |_| ());
+    let finished = succeed(&["query", "processes", &recording.display().to_string()]);
     let answer: serde_json::Value = serde_json::from_str(&finished.stdout).expect("JSON");
     answer["processes"][0]["command"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }

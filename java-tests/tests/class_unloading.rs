@@ -120,8 +120,8 @@ const RESTLESS_SWEEPER: [&str; 7] = [
 
 on_jdks! {
     concurrent 11, 17;
-    /// No class is unloaded, code is freed outside of pauses only, and samples are walked half a second late: none names code
-    /// that was compiled into the block of the code that ran.
+    /// No class is unloaded, code is freed outside of pauses only, and samples are walked half a second late: none
+    /// names code that was compiled into the block of the code that ran.
     fn code_is_freed_by_the_sweeper(jdk) {
         let late =
             ["--interval=1ms", "--agent-option=debug=drain:500ms", "--agent-option=debug=queue:2048/fixed"];

@@ -9,11 +9,12 @@ const KINDS: [(&str, usize); 4] = [
     ("CollectedStacks.third", 50),
     ("CollectedStacks.fourth", 65),
 ];
-/// Least share of whole stacks: a thread in native code runs beside pauses, whose share of the time depends on the machine.
+/// Least share of whole stacks: a thread in native code runs beside pauses, whose share of the time depends on the
+/// machine.
 const MIN_WHOLE: f64 = 0.6;
 
-/// Returns whether all frames are those of one kind of thread; a whole stack has all of them, unless the names of some could
-/// not be proven.
+/// Returns whether all frames are those of one kind of thread; a whole stack has all of them, unless the names of some
+/// could not be proven.
 fn is_possible(stack: &Stack) -> bool {
     let counts = KINDS.map(|(method, depth)| (stack.count(method), depth));
     let mut present = counts.into_iter().filter(|&(count, _)| count != 0);

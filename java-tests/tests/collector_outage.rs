@@ -7,7 +7,7 @@ use java_tests::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Asserts that `sampled` nanoseconds hold all CPU time that the workload burnt.
+/// Asserts that `sampled` nanoseconds hold all CPU time that the workload used.
 #[track_caller]
 fn assert_all_is_sampled(run: &Finished, sampled: i64) {
     let truth = Truth::parse(&run.stdout).method_cpu_ns("Burner.burn");
@@ -26,7 +26,7 @@ on_every_jdk! { concurrent;
         let end_file = directory.path().join("end-file");
         let mut outage_began = None;
         let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
-        let workload = Workload::new("Burner").argument(3).argument(end_file.display());
+        let workload = Workload::burner(3, &end_file);
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
             (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
                 collector.take().expect("running").crash();
@@ -59,7 +59,7 @@ on_jdks! { 17;
         let end_file = directory.path().join("end-file");
         let mut collector: Option<CollectorProcess> = None;
         let options = format!("collector={address},exitwait=10s,interval=1ms,window=16k,debug=queue:2048");
-        let workload = Workload::new("Burner").argument(5).argument(end_file.display());
+        let workload = Workload::burner(5, &end_file);
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match &collector {
             None if cpu_ns > 5 * SECOND => {
                 collector = Some(CollectorProcess::start(&address, directory.path(), &[]));
@@ -92,7 +92,7 @@ on_jdks! { 17;
         // Each program runs until the collector has logged its decision.
         let run = |options: &str, answer: &str| {
             let end_file = directory.path().join(format!("end-file {answer}"));
-            let workload = Workload::new("Burner").argument(1).argument(end_file.display());
+            let workload = Workload::burner(1, &end_file);
             workload.run_with_agent_watched(jdk, &format!("collector={address},exitwait=10s{options}"), |_| {
                 if collector.log().contains(answer) {
                     create_end_file(&end_file);

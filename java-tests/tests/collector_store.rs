@@ -18,7 +18,7 @@ fn rows<'v>(answer: &'v Value, name: &str) -> &'v [Value] {
     answer[name].as_array().expect("rows")
 }
 
-/// Asserts that `stored_ns` hold all CPU time that the workload burnt.
+/// Asserts that `stored_ns` hold all CPU time that the workload used.
 #[track_caller]
 fn assert_all_is_stored(run: &Finished, stored_ns: u64) {
     let truth = Truth::parse(&run.stdout).method_cpu_ns("Burner.burn");
@@ -41,7 +41,7 @@ on_every_jdk! { concurrent;
         let end_file = directory.path().join("end-file");
         let mut outage_began = None;
         let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
-        let workload = Workload::new("Burner").argument(3).argument(end_file.display());
+        let workload = Workload::burner(3, &end_file);
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
             (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
                 collector.take().expect("running").crash();
@@ -83,7 +83,7 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
     let recordings = &[17, 25].map(|feature| directory.path().join(format!("{feature}.tickwalk")));
     let collector = Mutex::new(Some(CollectorProcess::start_store(&address, &store).0));
     let end_file = directory.path().join("end-file");
-    // The collector is killed when both are connected and have burnt one second, and restarted when both have burnt
+    // The collector is killed when both are connected and have used one second, and restarted when both have used
     // another. Both end when they have reconnected.
     let (crash, restart) = (Barrier::new(2), Barrier::new(2));
     let are_connected =
@@ -94,7 +94,7 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
             "collector={address},exitwait=10s,file={},interval=1ms,debug=queue:2048",
             recording.display()
         );
-        let workload = Workload::new("Burner").argument(3).argument(end_file.display());
+        let workload = Workload::burner(3, &end_file);
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match outage_began {
             None if cpu_ns > SECOND && are_connected() => {
                 outage_began = Some(cpu_ns);
@@ -185,7 +185,7 @@ on_jdks! { 17, 25;
         let end_file = directory.path().join("end-file");
         // The store's file has free pages, so the store fails some time after the disk is full, and the agent
         // reconnects some time after there is space again. The program runs until then.
-        let workload = Workload::new("Burner").argument(5).argument(end_file.display());
+        let workload = Workload::burner(5, &end_file);
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
             if cpu_ns > SECOND && !filled && collector.sessions() > 0 {
                 filled = true;

@@ -1,5 +1,6 @@
-//! `tickwalk start`, `dump`, `status` and `stop` control profiles that no command waits for; an agent that was loaded with
-//! `start=no` does nothing until then and again afterwards; an agent whose command was killed ends the profile by itself.
+//! `tickwalk start`, `dump`, `status` and `stop` control profiles that no command waits for; an agent that was loaded
+//! with `start=no` does nothing until then and again afterwards; an agent whose command was killed ends the profile by
+//! itself.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,38 +9,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use java_tests::collector::summary_of;
-use java_tests::{Finished, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run};
+use java_tests::{Workload, binaries, create_end_file, on_every_jdk, on_jdks, succeed, tickwalk};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-fn tickwalk(arguments: &[&str]) -> Finished {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(arguments);
-    run(command, |_| ())
-}
-
-/// As [`tickwalk`], for a command that succeeds.
-#[track_caller]
-fn succeed(arguments: &[&str]) -> Finished {
-    let finished = tickwalk(arguments);
-    assert_eq!(finished.exit_code(), 0, "{arguments:?}: {}", finished.stderr);
-    finished
-}
-
 fn status(pid: i32) -> serde_json::Value {
     serde_json::from_str(&succeed(&["status", "--json", &pid.to_string()]).stdout).expect("JSON")
-}
-
-/// Returns a workload that burns until the file `end_file` exists.
-fn burner(end_file: &Path) -> Workload {
-    Workload::new("Burner").argument(0).argument(end_file.display())
 }
 
 fn agent_option(options: &str) -> String {
     format!("-agentpath:{}={options}", binaries::agent().display())
 }
 
-/// What a profile may leave in a process: handled signals, timers, and threads of the agent.
+/// Traces that a profile may leave in a process: handled signals, timers, and threads of the agent.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     handled_signals: String,
@@ -86,7 +68,7 @@ on_every_jdk! { concurrent;
         let (end_file, file) = (folder.path().join("end-file"), folder.path().join("a.tickwalk"));
         let file_text = file.display().to_string();
         let (mut rounds, mut dumped) = (0, None);
-        let program = burner(&end_file).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
             let text = pid.to_string();
             rounds += 1;
             match rounds {
@@ -123,7 +105,8 @@ on_every_jdk! { concurrent;
     }
 }
 
-/// Number of cycles that are compared with the first ones; `python3 java-tests/measure attach-cycles --waiting` does a thousand.
+/// Number of cycles that are compared with the first ones; `python3 java-tests/measure attach-cycles --waiting` does a
+/// thousand.
 const CYCLES: usize = 12;
 /// Cycles after which libraries, classes and the arenas of the C library are there.
 const WARM: usize = 6;
@@ -136,7 +119,7 @@ on_every_jdk! { concurrent;
         let option = agent_option(&format!("start=no,interval=1ms,file={}", file.display()));
         let mut sizes = Vec::new();
         let mut before = None;
-        let program = burner(&end_file).jvm_option(&option).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(0, &end_file).jvm_option(&option).run_unprofiled_watched(jdk, |pid, _| {
             let text = pid.to_string();
             let before = before.get_or_insert_with(|| {
                 assert_eq!(status(pid)["state"], "waiting");
@@ -164,8 +147,8 @@ on_every_jdk! { concurrent;
         let summary = summary_of(&recording.expect("a recording").path(), &program.starvation);
         assert!(summary.complete);
         let (first, last) = (&sizes[WARM], &sizes[CYCLES - 1]);
-        // An arena of the C library is 64 MB of address space and two mappings; a profile that left its memory would add 400 MB
-        // and three.
+        // An arena of the C library is 64 MB of address space and two mappings; a profile that left its memory would
+        // add 400 MB and three.
         assert!(last.address_space < first.address_space + 200_000, "{sizes:?}");
         assert!(last.mappings < first.mappings + 8 && last.descriptors <= first.descriptors + 2, "{sizes:?}");
         assert!(!program.stderr.contains("tickwalk:"), "{}", program.stderr);
@@ -173,7 +156,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug)]
 struct Size {
     mappings: usize,
@@ -216,7 +199,7 @@ on_jdks! { concurrent 11, 25;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
         let (mut waiting, mut rounds) = (None, 0);
-        let program = burner(&end_file).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
             let (child, log) = waiting.get_or_insert_with(|| attached(folder.path(), pid));
             rounds += 1;
             if rounds == 5 {
@@ -239,7 +222,7 @@ on_jdks! { concurrent 17, 25;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
         let (mut killed, mut left, mut before) = (false, None, None);
-        let program = burner(&end_file).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
             let before = before.get_or_insert_with(|| traces(pid));
             if !std::mem::replace(&mut killed, true) {
                 let (mut child, _) = attached(folder.path(), pid);
@@ -270,7 +253,8 @@ fn cpu_ticks(pid: i32) -> u64 {
     fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks")).sum()
 }
 
-/// Starts `record --ssh` for JVM `pid`, with a stand-in for ssh(1) that runs the script here, and its directories below `there`.
+/// Starts `record --ssh` for JVM `pid`, with a stand-in for ssh(1) that runs the script here, and its directories below
+/// `there`.
 fn recorded_over_ssh(folder: &Path, there: &Path, pid: i32) -> Child {
     let ssh = folder.join("ssh");
     if !ssh.exists() {
@@ -290,14 +274,15 @@ fn recorded_over_ssh(folder: &Path, there: &Path, pid: i32) -> Child {
 }
 
 on_jdks! { concurrent 17, 25;
-    /// Ctrl-C ends a profile of another machine and brings its recording; a lost connection ends it too. Nothing stays there.
+    /// Ctrl-C ends a profile of another machine and brings its recording; a lost connection ends it too. Nothing stays
+    /// there.
     fn a_profile_over_ssh_ends_with_its_connection(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let there = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
         let is_clean = || std::fs::read_dir(there.path()).expect("a folder").count() == 0;
         let mut is_done = false;
-        let program = burner(&end_file).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
             if std::mem::replace(&mut is_done, true) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! CPU time is attributed to the method and the thread that burnt it.
+//! CPU time is attributed to the method and the thread that used it.
 
 use java_tests::{
     INTERVAL_NS, Run, Workload, binomial_tolerance, on_every_jdk, span_tolerance_ns, spans_tolerance_ns,
@@ -32,7 +32,8 @@ on_every_jdk! {
         summary.assert_account_closes();
         assert!(summary.complete);
         summary.assert_losses();
-        // The start of the JVM, the unfinished period of each thread, the profiler and the ends of threads are not explained.
+        // The start of the JVM, the unfinished period of each thread, the profiler and the ends of threads are not
+        // explained.
         let cpu = &summary.cpu_ns;
         let explained = cpu.sampled as f64 / summary.process_cpu_ns as f64;
         assert!((summary.explained - explained).abs() < 1e-6, "explained {}, {explained}", summary.explained);

@@ -1,5 +1,5 @@
-//! Dumps of all stacks without a command: when the process dies (`crashstacks=`), at a signal (`dumpsignal=`) and above a use
-//! of CPU time (`dumpcpu=`).
+//! Dumps of all stacks without a command: when the process dies (`crashstacks=`), at a signal (`dumpsignal=`) and above
+//! a use of CPU time (`dumpcpu=`).
 
 use std::fs;
 use std::path::Path;
@@ -51,8 +51,8 @@ fn die(jdk: &Jdk, how: &str, options: &[&str], frames: &[&str]) -> Option<String
     assert_order(&first, frames);
     assert_order(&first, &["Crash.die(Crash.java:", "Crash.main(Crash.java:", "start_thread+0x"]);
     assert!(!first.iter().any(|line| line.contains("partial stack")), "{first:#?}");
-    // The other threads of the program. A thread that polls for a safepoint after the VM has replaced its handler of SIGSEGV
-    // waits there, with all signals blocked.
+    // The other threads of the program. A thread that polls for a safepoint after the VM has replaced its handler of
+    // SIGSEGV waits there, with all signals blocked.
     let has = |text: &str| dump.lines().any(|line| line.starts_with(text));
     assert!(has("Crash.waitForEver(Crash.java:"), "{dump}");
     assert!(has("Crash.burnForEver(Crash.java:") || has("[no stack: it blocks signals]"), "{dump}");
@@ -68,7 +68,8 @@ fn die(jdk: &Jdk, how: &str, options: &[&str], frames: &[&str]) -> Option<String
 const NULL_POINTER: [&str; 3] = ["read_from+0x", "Java_Crash_dereferenceNull+0x", "Crash.dereferenceNull("];
 
 on_every_jdk! { concurrent;
-    /// The VM's own handler of SIGSEGV lies between: its error file is written, and the walk goes through the signal's frame.
+    /// The VM's own handler of SIGSEGV lies between: its error file is written, and the walk goes through the signal's
+    /// frame.
     fn null_pointer_in_native_code(jdk) {
         let error = die(jdk, "null", &[], &NULL_POINTER).expect("hs_err");
         assert!(error.contains("SIGSEGV") && error.contains("read_from+0x"), "{error}");
@@ -108,7 +109,7 @@ on_every_jdk! { concurrent;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let [end_file, file] = ["end", "stacks"].map(|name| folder.path().join(name));
         let options = format!("start=no,dumpsignal=SIGQUIT,dumpcpu=1%/1s,dumpfile={}", file.display());
-        let program = Workload::new("Burner").argument(0).argument(end_file.display());
+        let program = Workload::burner(0, &end_file);
         let mut has_asked = false;
         let is_whole = |dump: &String| dump.contains(" whole stacks, ");
         let finished = program.run_with_agent_watched_by(jdk, &options, |id, _| {

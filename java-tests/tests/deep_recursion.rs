@@ -1,5 +1,5 @@
-//! A stack of a thousand frames is sampled with a thousand frames, interpreted, compiled or inlined; deeper ones and large
-//! native frames as far as the options allow.
+//! A stack of a thousand frames is sampled with a thousand frames, interpreted, compiled or inlined; deeper ones and
+//! large native frames as far as the options allow.
 
 use java_tests::{Run, Stack, Stacks, Workload, native_library, on_every_jdk};
 

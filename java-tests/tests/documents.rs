@@ -1,9 +1,9 @@
 //! The commands of `README.md` and of the pages in `docs/` run as they are written.
 //!
 //! Problem: a command that a page shows stops working when the command line changes.
-//! Approach: each block that is fenced as `sh` is run by bash in a folder that has what the page talks about: `app.jar`,
-//! recordings, a running JVM in place of `PID`. Commands that run until they are stopped are stopped
-//! after the page.
+//! Approach: each block that is fenced as `sh` is run by bash in a folder that has what the page talks about:
+//! `app.jar`, recordings, a running JVM in place of `PID`. Commands that run until they are stopped are stopped after
+//! the page.
 //! Invariant: each command exits with 0. Blocks fenced as `sh example` need other software (Docker, a second machine)
 //! and are not run; blocks fenced as `sh build` build the project.
 
@@ -72,8 +72,8 @@ impl Desk {
         desk.write_program("gradlew", "#!/bin/sh\nexec java -jar app.jar\n");
         std::fs::create_dir(desk.folder.path().join("src")).expect("writable");
         std::fs::copy(
-            workspace().join("java-tests/workloads/TwoSeconds.java"),
-            desk.folder.path().join("src/TwoSeconds.java"),
+            workspace().join("java-tests/workloads/Burner.java"),
+            desk.folder.path().join("src/Burner.java"),
         )
         .expect("the workload's source");
         desk.succeed("tickwalk record -- java -jar app.jar");
@@ -88,8 +88,8 @@ impl Desk {
         let classes = java_tests::classes();
         let script = "import sys, zipfile\n\
             jar = zipfile.ZipFile(sys.argv[1], 'w')\n\
-            jar.writestr('META-INF/MANIFEST.MF', 'Manifest-Version: 1.0\\nMain-Class: TwoSeconds\\n')\n\
-            for name in ('TwoSeconds', 'ThreadCpu'): jar.write(f'{sys.argv[2]}/{name}.class', f'{name}.class')\n";
+            jar.writestr('META-INF/MANIFEST.MF', 'Manifest-Version: 1.0\\nMain-Class: Burner\\n')\n\
+            for name in ('Burner', 'ThreadCpu'): jar.write(f'{sys.argv[2]}/{name}.class', f'{name}.class')\n";
         let mut command = Command::new("python3");
         command.args(["-c", script]).arg(self.folder.path().join(name)).arg(classes);
         let made = run(command, |_| ());
@@ -183,20 +183,17 @@ impl Desk {
         let end_file = self.folder.path().join("end-file");
         let jdk = Jdk::find(21).expect("JDK 21");
         let mut act = Some(act);
-        Workload::new("Burner").argument(0).argument(end_file.display()).run_unprofiled_watched(
-            &jdk,
-            |pid, _| {
-                if let Some(act) = act.take() {
-                    act(pid);
-                    std::fs::write(&end_file, "").expect("writable");
-                }
-            },
-        );
+        Workload::burner(0, &end_file).run_unprofiled_watched(&jdk, |pid, _| {
+            if let Some(act) = act.take() {
+                act(pid);
+                std::fs::write(&end_file, "").expect("writable");
+            }
+        });
         std::fs::remove_file(&end_file).expect("the file exists");
     }
 }
 
-/// A command in the background; it is ended, and awaited, when dropped.
+/// A command in the background; dropping it ends it and waits for its end.
 struct Running(Child);
 
 impl Drop for Running {

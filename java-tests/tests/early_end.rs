@@ -13,8 +13,8 @@ fn agent_lines(stderr: &str) -> Vec<&str> {
     stderr.lines().filter(|line| line.starts_with("tickwalk: ")).collect()
 }
 
-/// Runs `workload`, which must report its CPU time, until the process has no timers any more; returns the lines of the agent
-/// and the summary of the recording, if it was written to a regular file.
+/// Runs `workload`, which must report its CPU time, until the process has no timers any more; returns the lines of the
+/// agent and the summary of the recording, if it was written to a regular file.
 #[track_caller]
 fn run_until_timers_are_gone(
     jdk: &Jdk,

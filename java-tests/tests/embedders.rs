@@ -1,5 +1,5 @@
-//! Programs and commands that know async-profiler: its words after `-agentpath`, its launcher, and plug-ins that compare
-//! answers and count samples.
+//! Programs and commands that know async-profiler: its words after `-agentpath`, its launcher, and plug-ins that
+//! compare answers and count samples.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,7 +59,7 @@ on_every_jdk! { concurrent;
         let requests = [
             "status", "stop", "start,event=cpu,interval=1ms", "status", "start", "dump,collapsed", "stop,flat=5", "start,interval=x",
         ];
-        let program = Workload::new("Burner").argument(1).argument(end_file.display());
+        let program = Workload::burner(1, &end_file);
         let program = program.run_unprofiled_watched(jdk, |pid, _| {
             let log = PathBuf::from(format!("/tmp/asprof-log.{}.{pid}", std::process::id()));
             let Some(request) = requests.get(answers.len()) else { return create_end_file(&end_file) };

@@ -16,8 +16,8 @@ on_every_jdk! { concurrent;
         // Two threads burn while the clocks are read, so the clock of the process does not agree with theirs.
         summary.assert_sums_close();
         // The truth excludes the CPU time of the exit itself, which is mostly class loading.
-        let truth = run.truth.method_cpu_ns("SystemExit.burn");
-        let sampled = run.stacks_by_thread().ns_where(|stack| stack.has("exiting") && stack.has("SystemExit.burn"));
+        let truth = run.truth.method_cpu_ns("Burner.burn");
+        let sampled = run.stacks_by_thread().ns_where(|stack| stack.has("exiting") && stack.has("Burner.burn"));
         let (tolerance, lost) = (span_tolerance_ns(INTERVAL_NS), run.starvation_loss_ns());
         assert!(
             sampled <= truth + tolerance && truth <= sampled + lost + tolerance,
@@ -33,7 +33,7 @@ on_every_jdk! { concurrent;
         run.assert_exit_code(1);
         assert!(run.stderr.contains("IllegalStateException: on purpose"), "{}", run.stderr);
         assert!(run.summary().complete);
-        run.assert_method_time("UncaughtException.burn", INTERVAL_NS);
+        run.assert_method_time("Burner.burn", INTERVAL_NS);
     }
 }
 
@@ -41,7 +41,7 @@ on_every_jdk! { concurrent;
     /// After SIGKILL, everything that was sent is readable, and the recording is marked as incomplete.
     fn killed(jdk) {
         // Samples are sent once a second.
-        let run = Workload::new("Burner").kill_after_cpu_ns(2_000_000_000).record(jdk);
+        let run = Workload::new("Burner").argument(60).kill_after_cpu_ns(2_000_000_000).record(jdk);
         run.assert_exit_code(128 + 9);
         let summary = run.summary();
         assert!(!summary.complete, "the recording of a killed program is complete");
@@ -89,7 +89,7 @@ on_every_jdk! {
         // Returns how long the end of the program takes, and what it wrote to standard error.
         let end = |options: Option<&str>, collector: Option<&CollectorProcess>| {
             let end_file = directory.path().join("end");
-            let workload = Workload::new("Burner").argument(0).argument(end_file.display());
+            let workload = Workload::burner(0, &end_file);
             let mut ends = None;
             let mut end_it = || {
                 if collector.is_none_or(|collector| collector.sessions() > 0) && ends.is_none() {
@@ -116,7 +116,7 @@ on_every_jdk! {
             let (took, stderr) = end(Some(&format!("collector={address},interval=1ms")), Some(&collector));
             let lines: Vec<&str> = stderr.lines().collect();
             let [line] = lines[..] else { panic!("not exactly one line on stderr: {lines:?}") };
-            // Only the text tells 80 ms from some seconds on any machine, however busy.
+            // The text distinguishes 80 ms from some seconds even on a busy machine.
             assert!(line.contains("acknowledged nothing for 80ms, "), "{line}");
             took
         });
@@ -168,7 +168,7 @@ on_jdks! { concurrent 25;
 }
 
 on_jdks! { concurrent 25;
-    /// At the limit of file sizes the recording ends with one line; the program goes on, and nobody waits at its end.
+    /// At the limit of file sizes the recording ends with one line; the program goes on, and its end is not delayed.
     fn file_size_limit(jdk) {
         // Names that are met in the first second take some 30 kB, each further second some 2 kB.
         let burner = Workload::new("TwoMethods").argument(12).limit_file_size(45_000);

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use java_tests::{Finished, INTERVAL_NS, Jdk, Workload, binaries, javac, on_jdks, span_tolerance_ns};
+use java_tests::{
+    Finished, INTERVAL_NS, Jdk, Workload, binaries, javac, on_jdks, span_tolerance_ns, tickwalk,
+};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
 fn experiment(jdk: &Jdk, arguments: &[&str]) -> Finished {
-    let mut command = Command::new(binaries::tickwalk());
-    command.arg("experiment").args(arguments).arg("--java").arg(&jdk.home);
-    command.arg("--agent").arg(binaries::agent());
-    java_tests::run(command, |_| {})
+    let (java, agent) = (jdk.home.display().to_string(), binaries::agent().display().to_string());
+    tickwalk([&["experiment"], arguments, &["--java", &java, "--agent", &agent]].concat())
 }
 
 /// Returns the CPU time of all ended child processes in milliseconds.

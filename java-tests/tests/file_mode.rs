@@ -14,15 +14,15 @@ on_every_jdk! { concurrent;
 on_every_jdk! { concurrent;
     fn recording_of_a_killed_program_is_readable(jdk) {
         // The file is written once a second.
-        let run = Workload::new("Burner").kill_after_cpu_ns(2_000_000_000).record_to_file(jdk, "");
+        let run = Workload::new("Burner").argument(60).kill_after_cpu_ns(2_000_000_000).record_to_file(jdk, "");
         run.assert_exit_code(128 + 9);
         assert!(run.stacks().ns_below("Burner.burn") > 0, "nothing readable in the cut file");
     }
 }
 
 on_every_jdk! { concurrent;
-    /// What a sample adds to a recording when most stacks are known, statistics included: the difference between a longer and a
-    /// shorter run. Without compilers, whose stacks are new all the time while a program starts.
+    /// Bytes that a sample adds to a recording when most stacks are known, statistics included: the difference between a
+    /// longer and a shorter run. Without compilers, whose stacks are new all the time while a program starts.
     fn a_sample_takes_at_most_20_bytes(jdk) {
         let run = |seconds: f64| {
             let workload = Workload::new("TightLoop").argument(seconds).jvm_option("-Xint");
@@ -39,7 +39,7 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// What looks like a secret in the program's arguments is nowhere in the recording, and the rest is.
+    /// Text that looks like a secret in the program's arguments is nowhere in the recording, and the rest is.
     fn secrets_of_the_command_line_stay_in_the_process(jdk) {
         let run = Workload::new("TightLoop")
             .argument(0.5)

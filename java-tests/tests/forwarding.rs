@@ -103,7 +103,7 @@ on_every_jdk! {
         // The program runs until the first request has arrived.
         let end_file = directory.path().join("end-file");
         let options = format!("collector={address},exitwait=10s,interval=1ms");
-        let workload = Workload::new("Burner").argument(4).argument(end_file.display());
+        let workload = Workload::burner(4, &end_file);
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
             if cpu_ns > SECOND && receiver.is_none() && counter("tickwalk_forward_retries") > 0.0 {
                 receiver = Some(Receiver::start(port, &[&certificate, &key]));

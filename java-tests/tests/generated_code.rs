@@ -1,8 +1,6 @@
 //! Code that the VM generates has the names of its routines, not that of the blob they share.
 
-use std::process::Command;
-
-use java_tests::{Stacks, Workload, binaries, create_end_file, on_every_jdk, run};
+use java_tests::{Stacks, Workload, create_end_file, on_every_jdk, stacks_of, tickwalk};
 
 on_every_jdk! { concurrent;
     /// The program copies arrays and calls interface methods of many classes.
@@ -64,9 +62,9 @@ on_every_jdk! { concurrent;
             // By then both methods are compiled.
             if cpu_ns > 500_000_000 {
                 attached.get_or_insert_with(|| {
-                    let mut command = Command::new(binaries::tickwalk());
-                    command.args(["attach", "--duration", "3s", "--interval", "1ms", "-o"]).arg(&recording).arg(pid.to_string());
-                    let finished = run(command, |_| ());
+                    let recording = recording.display().to_string();
+                    let options = ["attach", "--duration", "3s", "--interval", "1ms", "-o"];
+                    let finished = tickwalk([&options[..], &[&recording, &pid.to_string()]].concat());
                     create_end_file(&end_file);
                     finished
                 });
@@ -75,8 +73,6 @@ on_every_jdk! { concurrent;
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         let attached = attached.expect("the workload told its CPU time");
         assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
-        let mut export = Command::new(binaries::tickwalk());
-        export.args(["export", "--format", "collapsed", "--unit", "ns"]).arg(&recording);
-        assert_named(&Stacks::parse_collapsed(&run(export, |_| ()).stdout));
+        assert_named(&stacks_of(&recording));
     }
 }

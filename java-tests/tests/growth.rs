@@ -13,8 +13,8 @@ const MAX_DRAINED: u64 = 2 * 16;
 const THREADS: usize = 4;
 /// CPU time of all threads together, in seconds: one for each, which [`assert_accounts_match_clocks`] demands.
 const SECONDS: u32 = 4;
-/// The same where the sampler is late once a second: some longer, so that threads which run at the same time meet a late
-/// drain while they burn.
+/// The same where the sampler is late once a second: some longer, so that threads which run at the same time meet a
+/// late drain while they burn.
 const SECONDS_WITH_HOOKS: u32 = 5;
 
 /// Returns a workload of busy threads with these debug hooks.
@@ -25,7 +25,7 @@ fn busy_threads(seconds: u32, hooks: &[&str]) -> Workload {
     })
 }
 
-/// Asserts that the account of each thread that burnt a second or more agrees with the thread's own clock.
+/// Asserts that the account of each thread that used a second or more agrees with the thread's own clock.
 #[track_caller]
 fn assert_accounts_match_clocks(run: &Run) {
     let summary = run.summary();
@@ -108,8 +108,8 @@ on_jdks! { 17, 25;
     /// Two hundred busy threads share sixty timers: each thread has a timer for some time, the rest of its time is
     /// counted as lost, and the account closes.
     fn threads_share_timers(jdk) {
-        // 120 ms of each thread. The agent has thirty timers, half of what the limit leaves, and passes them on every 200 ms, so
-        // each thread gets one within 1.4 s; the run takes 24 s divided by the number of processors.
+        // 120 ms of each thread. The agent has thirty timers, half of what the limit leaves, and passes them on every
+        // 200 ms, so each thread gets one within 1.4 s; the run takes 24 s divided by the number of processors.
         let run = Workload::new("BusyThreads").argument(24).argument(200).limit_pending_signals(60).record(jdk);
         run.assert_exit_code(0);
         let summary = run.summary();

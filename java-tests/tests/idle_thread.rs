@@ -21,6 +21,6 @@ on_every_jdk! { concurrent;
         }
         let parked = run.stacks().ns_below("IdleThread.park") as i64;
         assert!(parked <= (truth + carried) / period_ns * period_ns, "{parked} of {truth} ns");
-        run.assert_method_time("IdleThread.burn", INTERVAL_NS);
+        run.assert_method_time("Burner.burn", INTERVAL_NS);
     }
 }

@@ -37,8 +37,8 @@ on_every_jdk! {
         let period_ns = summary.sampling.period_ns;
         for (thread, inside) in lives(&run) {
             let life = run.truth.method_cpu_ns(&format!("WallTime.{thread}"));
-            // A part of a period lies at both ends, and a thread takes over up to two. On a busy machine a thread may lose its
-            // processor between the method and the readings of the clock around it.
+            // A part of a period lies at both ends, and a thread takes over up to two. On a busy machine a thread may
+            // lose its processor between the method and the readings of the clock around it.
             let tolerance = 4 * period_ns + 2 * run.starvation.longest_delay_ns();
             assert!(
                 inside.abs_diff(life) <= tolerance,
@@ -81,8 +81,8 @@ on_jdks! { 25;
 }
 
 on_jdks! { 25;
-    /// A thousand threads that start at once get a longer interval before the first look at their number, so that their signals
-    /// leave the sampler thread a processor.
+    /// A thousand threads that start at once get a longer interval before the first look at their number, so that their
+    /// signals leave the sampler thread a processor.
     fn a_thousand_threads_that_start_at_once(jdk) {
         const THREADS: u64 = 1_000;
         let run = Workload::new("ManyIdleThreads").argument(THREADS).record_to_file(jdk, "event=wall");
@@ -92,16 +92,16 @@ on_jdks! { 25;
         let idle = summary.threads.iter().filter(|thread| thread.name.starts_with("idle-"));
         let lives: i64 = idle.clone().map(|thread| thread.kernel_ns).sum();
         assert_eq!(idle.count() as u64, THREADS);
-        // The n-th thread begins with a period of 2n ms, which makes some 4,000 signals in the first second; with the period of the
-        // few threads before there are up to 100,000.
+        // The n-th thread begins with a period of 2n ms, which makes some 4,000 signals in the first second; with the
+        // period of the few threads before there are up to 100,000.
         let most = 2 * lives.cast_unsigned() / (THREADS * 1_000_000) + 10 * THREADS;
         assert!(summary.requests <= most, "{} signals, at most {most}", summary.requests);
     }
 }
 
 on_every_jdk! { concurrent;
-    /// Stacks of safepoints do not show a method without a poll that uses nearly all CPU time; the account closes all the same,
-    /// and the outputs say what they show.
+    /// Stacks of safepoints do not show a method without a poll that uses nearly all CPU time; the account closes all
+    /// the same, and the outputs say what they show.
     fn safepoint_bias(jdk) {
         const METHOD: &str = "SafepointBias.withoutPoll";
         let share = |mode: &str| {
@@ -139,7 +139,7 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! {
-    /// Where methods have polls, stacks of safepoints give them their shares.
+    /// Stacks of safepoints give methods with polls their shares.
     fn methods_with_polls_have_their_shares_at_safepoints(jdk) {
         let workload = Workload::new("TwoMethods").argument(2).argument(20_000).record_option("--mode=jvmti");
         let run = workload.record_option("--interval=2ms").record(jdk);

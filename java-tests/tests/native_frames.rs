@@ -98,12 +98,12 @@ on_every_jdk! { concurrent;
 }
 
 on_jdks! { concurrent 25;
-    /// Where a program may have few descriptors, the files with the names of native functions are open only while they
+    /// If a program may have few descriptors, the files with the names of native functions are open only while they
     /// are read.
     fn no_library_stays_open_where_descriptors_are_few(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (end_file, recording) = (folder.path().join("end-file"), folder.path().join("recording.tickwalk"));
-        let burner = Workload::new("Burner").argument(1).argument(end_file.display());
+        let burner = Workload::burner(1, &end_file);
         let burner = burner.launcher(&["prlimit", "--nofile=1024:1024"]);
         let mut looks = 0;
         let options = format!("interval=1ms,file={}", recording.display());

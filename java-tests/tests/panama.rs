@@ -103,8 +103,8 @@ on_jdks! { concurrent 21;
 }
 
 on_jdks! { concurrent 21, 25;
-    /// Samples of calls through stubs are walked after methods were compiled into their places: what has been replaced is
-    /// left out.
+    /// Samples of calls through stubs are walked after methods were compiled into their places: what has been replaced
+    /// is left out.
     fn code_compiled_in_the_place_of_freed_stubs(jdk) {
         let mut workload = Workload::new("StubReuse").argument(3).argument(native_library("panama").display());
         // Nothing but the stubs is freed.

@@ -8,16 +8,14 @@ use std::process::Command;
 use java_tests::collector::summary_of;
 use java_tests::{
     Run, Workload, binaries, binomial_tolerance, create_end_file, native_library, on_every_jdk, on_jdks,
-    reported_tick_ns, run,
+    reported_tick_ns, run, tickwalk,
 };
 
 const INTERVAL_NS: u64 = 1_000_000;
 
 /// Returns whether `doctor` says that perf events may be used; complains on standard error if not.
 fn may_use_perf() -> bool {
-    let mut doctor = Command::new(binaries::tickwalk());
-    doctor.args(["doctor", "--format", "json", "--java", "/nonexistent"]);
-    let finished = run(doctor, |_| ());
+    let finished = tickwalk(["doctor", "--format", "json", "--java", "/nonexistent"]);
     let may = finished.stdout.contains("clock=perf may be used");
     if !may {
         assert!(finished.stdout.contains("clock=perf cannot be used"), "{}", finished.stdout);
@@ -40,8 +38,8 @@ fn sampled_ns(run: &Run, methods: &[&str]) -> Vec<u64> {
 }
 
 on_every_jdk! {
-    /// Four methods of a quarter of a tick each, in phase with the tick, of which timers show what ticks meet: each has its
-    /// share, and a sample stands for about a millisecond.
+    /// Four methods of a quarter of a tick each, in phase with the tick, of which timers show what ticks meet: each has
+    /// its share, and a sample stands for about a millisecond.
     fn phases_of_the_tick(jdk) {
         const METHODS: [&str; 4] = ["FourPhases.first", "FourPhases.second", "FourPhases.third", "FourPhases.fourth"];
         if !may_use_perf() {
@@ -59,7 +57,8 @@ on_every_jdk! {
         let sampled = sampled_ns(&run, &METHODS);
         let all: u64 = sampled.iter().sum();
         let samples = summary.thread("main").samples;
-        // The period is within a twentieth of the interval; a thread that waits for a processor gets corrections as well.
+        // The period is within a twentieth of the interval; a thread that waits for a processor gets corrections as
+        // well.
         let (least, most) = (all * 90 / 100 / INTERVAL_NS, all * 115 / 100 / INTERVAL_NS);
         assert!((least..=most).contains(&samples), "{samples} samples of {all} ns");
         for (method, sampled) in METHODS.iter().zip(&sampled) {
@@ -160,21 +159,21 @@ on_jdks! { 11, 25;
         let mut before = None;
         let mut during = Vec::new();
         let mut after = Vec::new();
-        let program = Workload::new("Burner").argument(1).argument(end_file.display()).run_unprofiled_watched(jdk, |pid, _| {
+        let program = Workload::burner(1, &end_file).run_unprofiled_watched(jdk, |pid, _| {
             if after.len() == 3 {
                 create_end_file(&end_file);
                 return;
             }
             before.get_or_insert_with(|| perf_descriptors(pid));
-            let tickwalk = |verb: &str, options: &[&str]| {
+            let command = |verb: &str, options: &[&str]| {
                 let mut command = Command::new(binaries::tickwalk());
                 command.arg(verb).args(options).arg(pid.to_string()).current_dir(folder.path());
                 let finished = run(command, |_| ());
                 assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
             };
-            tickwalk("start", &["--interval", "1ms", "--clock", "perf"]);
+            command("start", &["--interval", "1ms", "--clock", "perf"]);
             during.push(perf_descriptors(pid));
-            tickwalk("stop", &[]);
+            command("stop", &[]);
             after.push(perf_descriptors(pid));
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);

@@ -62,8 +62,9 @@ on_every_jdk! { concurrent;
 
 on_every_jdk! { concurrent;
     /// Safepoints that free no method cost no names: young collections and loaded classes come every few milliseconds.
-    /// Each retransformation, one a second, may cost the names of one drain period of 25 ms, a fortieth of the time; the
-    /// bound allows for a sampler that is four times as late. If all safepoints counted, it would be half of the time.
+    /// Each retransformation, one a second, may cost the names of one drain period of 25 ms, a fortieth of the time;
+    /// the bound allows for a sampler that is four times as late. If all safepoints counted, it would be half of the
+    /// time.
     fn names_stay_known_under_a_retransforming_agent(jdk) {
         for collector in ["-XX:+UseSerialGC", "-XX:+UseG1GC"] {
             // A second of the main thread has some 800 collections.

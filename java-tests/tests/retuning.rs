@@ -20,7 +20,7 @@ fn with_retuning(workload: Workload) -> Workload {
 /// Asserts that the account of a thread agrees with the thread's own clock, and that all but the last period is
 /// sampled.
 ///
-/// The account may exceed the clock by the share `most_after`, which the thread burnt after its last reading.
+/// The account may exceed the clock by the share `most_after`, which the thread used after its last reading.
 #[track_caller]
 fn assert_account_matches_clock(run: &Run, thread: &str, most_after: f64) {
     let summary = run.summary();

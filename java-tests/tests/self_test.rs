@@ -1,9 +1,7 @@
 //! The agent compares its results with the VM's at start, and turns off the capabilities that fail.
 
-use std::process::Command;
-
 use java_tests::{
-    INTERVAL_NS, Jdk, Run, Workload, binaries, native_library, on_every_jdk, on_jdks, span_tolerance_ns,
+    INTERVAL_NS, Jdk, Run, Workload, native_library, on_every_jdk, on_jdks, span_tolerance_ns, tickwalk,
 };
 
 on_every_jdk! { concurrent;
@@ -45,9 +43,7 @@ on_every_jdk! { concurrent;
 on_every_jdk! {
     /// `tickwalk doctor --java` starts a JVM and reports that everything works and the account closes.
     fn doctor_reports_the_self_test(jdk) {
-        let mut doctor = Command::new(binaries::tickwalk());
-        doctor.args(["doctor", "--json", "--java"]).arg(&jdk.home);
-        let run = java_tests::run(doctor, |_| {});
+        let run = tickwalk(["doctor", "--json", "--java", &jdk.home.display().to_string()]);
         let findings: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
         let statuses = |subject: &str| {
             let all = findings.as_array().expect("a list").iter();

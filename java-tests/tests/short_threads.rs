@@ -48,7 +48,7 @@ on_every_jdk! {
         let summary = run.summary();
         summary.assert_account_closes();
         assert_eq!(summary.cpu_ns.lost_before_end(), 0, "{:?}", summary.cpu_ns);
-        // Many threads of the length of a tick end before it, so the burnt time is no reference here. The sampled time
+        // Many threads of the length of a tick end before it, so the CPU time is no reference here. The sampled time
         // must be in the right threads and in the method that burns.
         let short = summary.threads.iter().filter(|thread| thread.name.starts_with("short-"));
         let of_short: i64 = short.map(|thread| thread.sampled_ns).sum();

@@ -38,7 +38,7 @@ on_jdks! { 17, 25;
     fn attach_rewrites_a_line_on_a_terminal_and_is_quiet_in_a_pipe(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
-        let workload = Workload::new("Burner").argument(0).argument(end_file.display());
+        let workload = Workload::burner(0, &end_file);
         let mut is_checked = false;
         let program = workload.run_unprofiled_watched(jdk, |pid, _| {
             if std::mem::replace(&mut is_checked, true) {
@@ -71,7 +71,7 @@ on_jdks! { 11, 25;
     fn top_shows_a_running_jvm(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
-        let workload = Workload::new("Burner").argument(0).argument(end_file.display());
+        let workload = Workload::burner(0, &end_file);
         let mut is_checked = false;
         let program = workload.run_unprofiled_watched(jdk, |pid, _| {
             if std::mem::replace(&mut is_checked, true) {

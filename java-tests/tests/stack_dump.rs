@@ -2,18 +2,11 @@
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use java_tests::{Finished, Workload, binaries, create_end_file, on_every_jdk, run};
-
-fn tickwalk(arguments: &[&str]) -> Finished {
-    let mut command = Command::new(binaries::tickwalk());
-    command.args(arguments);
-    run(command, |_| ())
-}
+use java_tests::{Workload, create_end_file, on_every_jdk, tickwalk};
 
 /// Signals that a process handles, as a mask.
 fn handled_signals(pid: i32) -> String {
@@ -82,7 +75,7 @@ on_every_jdk! { concurrent;
         let end_file = folder.path().join("end-file");
         let recording = folder.path().join("a.tickwalk").display().to_string();
         let mut rounds = 0;
-        let program = Workload::new("Burner").argument(0).argument(end_file.display());
+        let program = Workload::burner(0, &end_file);
         let program = program.run_unprofiled_watched(jdk, |pid, _| {
             let text = pid.to_string();
             let dump = || {
@@ -129,7 +122,7 @@ on_every_jdk! { concurrent;
     fn names_without_performance_data(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");
-        let program = Workload::new("Burner").argument(0).argument(end_file.display());
+        let program = Workload::burner(0, &end_file);
         let program = program.jvm_option("-XX:-UsePerfData").run_unprofiled_watched(jdk, |pid, _| {
             if end_file.exists() {
                 return;

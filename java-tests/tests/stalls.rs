@@ -3,8 +3,8 @@
 use java_tests::{INTERVAL_NS, Workload, on_every_jdk};
 
 on_every_jdk! { concurrent;
-    /// A cheap method is inlined behind a load that misses the caches; the timer interrupts behind that load, or at it while
-    /// its address is translated.
+    /// A cheap method is inlined behind a load that misses the caches; the timer interrupts behind that load, or at it
+    /// while its address is translated.
     fn a_cheap_method_behind_a_cache_miss_costs_nothing(jdk) {
         let run = Workload::new("PointerChase").argument(4).jvm_option("-Xbatch");
         let run = run.record_option("--interval=4ms").record(jdk);

@@ -1,4 +1,5 @@
-//! Time without a processor stands beside the CPU time: run-queue delay by thread, and throttling by the cgroup's limit.
+//! Time without a processor stands beside the CPU time: run-queue delay by thread, and throttling by the cgroup's
+//! limit.
 
 use std::fs;
 use std::io::Write as _;
@@ -97,7 +98,8 @@ on_jdks! { 25;
         let report = run.tickwalk(&["top", "--verbose"]);
         assert!(report.contains("of threads ready to run without a processor"), "{report}");
         if let Some(Cgroup(folder)) = &cgroup {
-            // The program was the only one in the cgroup; a machine with too few processors for the quota throttles less.
+            // The program was the only one in the cgroup; a machine with too few processors for the quota throttles
+            // less.
             let stat = fs::read_to_string(folder.join("cpu.stat")).expect("cpu.stat");
             let value = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
             let kernel_ns = value("throttled_usec ").map(|us| us * 1000).or_else(|| value("throttled_time "));

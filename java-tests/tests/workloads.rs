@@ -21,6 +21,6 @@ on_every_jdk! {
     fn exit_codes(jdk) {
         assert_eq!(Workload::new("SystemExit").argument(0.1).run_unprofiled(jdk).exit_code(), 7);
         assert_eq!(Workload::new("UncaughtException").argument(0.1).run_unprofiled(jdk).exit_code(), 1);
-        assert_eq!(Workload::new("Burner").kill_after_cpu_ns(100_000_000).run_unprofiled(jdk).exit_code(), 128 + 9);
+        assert_eq!(Workload::new("Burner").argument(60).kill_after_cpu_ns(100_000_000).run_unprofiled(jdk).exit_code(), 128 + 9);
     }
 }

@@ -83,7 +83,7 @@ public final class AsyncApi {
         if (arguments[0].isEmpty()) {
             typed(api);
         }
-        // The JVM ends with a profile that nobody stops.
+        // The JVM ends with a profile that is not stopped.
         section("last", execute.run("start,event=cpu,interval=1ms,file=" + folder + "/at-exit.jfr"));
         burn(50_000_000L);
         section("end", "");

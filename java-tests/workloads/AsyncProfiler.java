@@ -2,7 +2,9 @@ package one.profiler;
 
 import java.io.IOException;
 
-/** A class of the name and with the native methods of async-profiler's Java API; a library binds them when it is loaded. */
+/**
+ * A class of the name and with the native methods of async-profiler's Java API; a library binds them when it is loaded.
+ */
 public final class AsyncProfiler {
     public native void start0(String event, long interval, boolean reset);
 

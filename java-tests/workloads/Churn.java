@@ -1,8 +1,9 @@
 import java.io.File;
 
 /**
- * Runs workloads that load and unload classes, start threads, deoptimise, allocate, throw and use virtual threads (where
- * the JDK has them) one after the other in one JVM, until a file exists: nothing that one round leaves is used by another.
+ * Runs workloads that load and unload classes, start threads, deoptimise, allocate, throw and use virtual threads
+ * (where the JDK has them) one after the other in one JVM, until a file exists: nothing that one round leaves is used
+ * by another.
  *
  * <p>Arguments: path of the file.
  */

@@ -5,11 +5,11 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.zip.Deflater;
 
 /**
- * Many virtual threads (JDK 21 and newer) whose frames lie in the heap while it is collected all the time. Each thread is
- * of one of four kinds, with methods and a depth of its own, so that a stack with frames of another thread shows. They
- * burn in Java, in native code, by allocation, and in a Java method that the VM calls from native code; they yield in
- * between, and while they hold a monitor or are below native code, where they cannot unmount. Reflection keeps the source
- * at Java 11.
+ * Many virtual threads (JDK 21 and newer) whose frames lie in the heap while it is collected all the time. Each thread
+ * is of one of four kinds, with methods and a depth of its own, so that a stack with frames of another thread shows.
+ * They burn in Java, in native code, by allocation, and in a Java method that the VM calls from native code; they yield
+ * in between, and while they hold a monitor or are below native code, where they cannot unmount. Reflection keeps the
+ * source at Java 11.
  *
  * <p>Arguments: seconds of wall time; number of threads; milliseconds between two collections by {@code System.gc()}, 0
  * for none; factor of the depths.

@@ -3,8 +3,8 @@ import java.lang.reflect.Array;
 import java.nio.file.Path;
 
 /**
- * The foreign function API (JDK 21 and later), for functions of numbers of 64 bits, as pointers are. By reflection, because the
- * workloads are compiled for JDK 11.
+ * The foreign function API (JDK 21 and later), for functions of numbers of 64 bits, as pointers are. By reflection,
+ * because the workloads are compiled for JDK 11.
  */
 final class ForeignApi {
     private final Class<?> linkers = Class.forName("java.lang.foreign.Linker");

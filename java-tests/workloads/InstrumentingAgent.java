@@ -5,8 +5,8 @@ import java.security.ProtectionDomain;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A Java agent that instruments: it replaces the classes of a workload and of {@code java.util.regex} again and again by
- * copies of themselves, and prints {@code truth retransformed=N} when the JVM ends.
+ * A Java agent that instruments: it replaces the classes of a workload and of {@code java.util.regex} again and again
+ * by copies of themselves, and prints {@code truth retransformed=N} when the JVM ends.
  */
 public final class InstrumentingAgent {
     private static final AtomicLong RETRANSFORMED = new AtomicLong();

@@ -8,10 +8,11 @@ import java.nio.file.Path;
 import java.nio.file.Paths;
 
 /**
- * Burns CPU time of different kinds in turn: computation, system calls, page faults, and garbage that other threads collect.
+ * Burns CPU time of different kinds in turn: computation, system calls, page faults, and garbage that other threads
+ * collect.
  *
- * <p>At the end it prints {@code ready} and waits until its standard input ends, so that the clocks of all its threads can be
- * read. Arguments: seconds of CPU time of the main thread.
+ * <p>At the end it prints {@code ready} and waits until its standard input ends, so that the clocks of all its threads
+ * can be read. Arguments: seconds of CPU time of the main thread.
  */
 public final class Kinds {
     private static final int PAGE = 4096;

@@ -8,8 +8,9 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Runs the same work in methods, classes and threads whose names are hard to show: beyond the BMP, with lone surrogates,
- * control characters and NUL, and longer than 2,048 bytes with the difference at the end. Each has the same CPU time.
+ * Runs the same work in methods, classes and threads whose names are hard to show: beyond the BMP, with lone
+ * surrogates, control characters and NUL, and longer than 2,048 bytes with the difference at the end. Each has the same
+ * CPU time.
  *
  * <p>Arguments: milliseconds of CPU time of each.
  */

@@ -3,8 +3,8 @@ import java.io.File;
 /**
  * Five stages do equal work, and one can be made slower, so that a comparison of two profiles by self time finds it.
  *
- * <p>Arguments: seconds of CPU time; factor of the work of {@code stageC}, such as 1.1 (1 by default); path of a file that must
- * exist before it ends.
+ * <p>Arguments: seconds of CPU time; factor of the work of {@code stageC}, such as 1.1 (1 by default); path of a file
+ * that must exist before it ends.
  */
 public final class PlantedRegression {
     private static volatile long sink;

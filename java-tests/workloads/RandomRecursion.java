@@ -1,10 +1,10 @@
 /**
- * The worst case for a profiler that relies on stacks it has seen: mutual recursion of 97 methods to a random depth of 150
- * to 250 frames, so that hardly two stacks are alike. Below each stack it burns some 20 us of CPU time.
+ * The worst case for a profiler that relies on stacks it has seen: mutual recursion of 97 methods to a random depth of
+ * 150 to 250 frames, so that hardly two stacks are alike. Below each stack it burns some 20 us of CPU time.
  *
- * <p>Each method calls one of four others, by two random bits; the order is that of the seed. The methods are small enough
- * to be inlined into each other. Prints the number of stacks that it built as {@code work=N}, so that CPU time per stack
- * can be compared between runs.
+ * <p>Each method calls one of four others, by two random bits; the order is that of the seed. The methods are small
+ * enough to be inlined into each other. Prints the number of stacks that it built as {@code work=N}, so that CPU time
+ * per stack can be compared between runs.
  *
  * <p>Arguments: seconds of CPU time; seed (1 by default).
  */

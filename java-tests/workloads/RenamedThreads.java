@@ -1,8 +1,8 @@
 /**
  * Threads that get other names while they run.
  *
- * <p>Arguments: seconds of CPU time for each of two threads. One renames itself and ends; the other one is renamed by main
- * and runs when the program ends.
+ * <p>Arguments: seconds of CPU time for each of two threads. One renames itself and ends; the other one is renamed by
+ * main and runs when the program ends.
  */
 public final class RenamedThreads {
     private static volatile boolean isRenamed;

@@ -3,9 +3,9 @@ import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
 
 /**
- * Calls two routines that the VM generates: the digest of blocks by SHA-512, which uses the frame pointer for data, and the
- * copy by which a StringBuilder closes the gap that a deletion leaves. Prints its process id, and the CPU time of both every
- * 100 ms.
+ * Calls two routines that the VM generates: the digest of blocks by SHA-512, which uses the frame pointer for data, and
+ * the copy by which a StringBuilder closes the gap that a deletion leaves. Prints its process id, and the CPU time of
+ * both every 100 ms.
  *
  * <p>Arguments: seconds of CPU time; path of a file that must exist before it ends.
  */

@@ -3,8 +3,8 @@ import java.util.concurrent.ThreadLocalRandom;
 /**
  * Burns nearly all CPU time in a method without a safepoint poll, which a caller with polls calls in a loop.
  *
- * <p>Argument: seconds of CPU time. Copies of arrays are leaf routines of the VM, and the method has no loop of its own, so a
- * thread that is asked for its stack answers in the caller.
+ * <p>Argument: seconds of CPU time. Copies of arrays are leaf routines of the VM, and the method has no loop of its
+ * own, so a thread whose stack is requested is seen in the caller.
  */
 public final class SafepointBias {
     private static final int LENGTH = 1 << 18;

@@ -10,7 +10,8 @@ import java.util.stream.Stream;
  * Calls the stack-walk API through libstackapi.so and libstackapi435.so, and prints each answer below a line with two
  * equals signs.
  *
- * <p>Arguments: none, to print signals, timers and threads only; or paths of libstackapi.so, libstackapi435.so and libstackapi3.so; number of walks with wrong registers.
+ * <p>Arguments: none, to print signals, timers and threads only; or paths of libstackapi.so, libstackapi435.so and
+ * libstackapi3.so; number of walks with wrong registers.
  */
 public final class StackApi {
     static native String walk(int options, boolean withContext);

@@ -1,6 +1,6 @@
 /**
- * Java code that is interpreted, compiled, and deoptimised again and again, and collections, while signals walk: forces codes and
- * kinds of traces.
+ * Java code that is interpreted, compiled, and deoptimised again and again, and collections, while signals walk: forces
+ * codes and kinds of traces.
  *
  * <p>Argument: path of libstackcodes.so, which prints the codes.
  */

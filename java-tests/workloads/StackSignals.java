@@ -1,13 +1,13 @@
 import java.lang.reflect.Method;
 
 /**
- * Walks of the stack-walk API in nested handlers, on alternate stacks, in virtual threads, and beside GetStackTrace; prints each
- * answer below a line with two equals signs.
+ * Walks of the stack-walk API in nested handlers, on alternate stacks, in virtual threads, and beside GetStackTrace;
+ * prints each answer below a line with two equals signs.
  *
  * <p>Argument: path of libstacksignals.so.
  */
 public final class StackSignals {
-    /** Samples on an alternate stack that are awaited: half a second with a kernel that ticks 250 times a second. */
+    /** Samples on an alternate stack to wait for: half a second with a kernel that ticks 250 times a second. */
     private static final int SAMPLES = 100;
 
     static native String nested(int options);

@@ -5,7 +5,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Unloads classes of which some were loaded before libstackunload.so registered its handler, and prints what it was called with.
+ * Unloads classes of which some were loaded before libstackunload.so registered its handler, and prints what it was
+ * called with.
  *
  * <p>Argument: path of libstackunload.so.
  */

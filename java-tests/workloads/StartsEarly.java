@@ -2,8 +2,8 @@ import java.lang.instrument.Instrumentation;
 import one.profiler.AsyncProfiler;
 
 /**
- * Runs a command of async-profiler's API as a Java agent, which the VM calls while it is being initialised, and burns CPU
- * time as a program.
+ * Runs a command of async-profiler's API as a Java agent, which the VM calls while it is being initialised, and burns
+ * CPU time as a program.
  *
  * <p>Options of the agent: the command; the library is named by the property {@code library}. Argument of the program:
  * seconds of CPU time.

@@ -9,9 +9,9 @@ import java.util.List;
 import java.util.function.LongUnaryOperator;
 
 /**
- * Code is compiled where stubs for calls from C have just been freed (JDK 21 and later, -XX:-SegmentedCodeCache: stubs and methods
- * share a heap). In each turn C calls Java by many stubs, these are freed, and many methods are compiled at once. All stubs are made
- * at the start, so that no new ones take the places of those that were freed.
+ * Code is compiled where stubs for calls from C have just been freed (JDK 21 and later, -XX:-SegmentedCodeCache: stubs
+ * and methods share a heap). In each turn C calls Java by many stubs, these are freed, and many methods are compiled at
+ * once. All stubs are made at the start, so that no new ones take the places of those that were freed.
  *
  * <p>Arguments: unused; path of libpanama.so.
  */

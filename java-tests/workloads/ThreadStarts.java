@@ -7,9 +7,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Measures how long threads take to start while many others are parked: from {@code Thread.start} to the first line of the
- * new thread. Starts one thread a millisecond until a file exists, and prints the distribution, and begin and end of each
- * start that took long, by {@link System#nanoTime}.
+ * Measures how long threads take to start while many others are parked: from {@code Thread.start} to the first line of
+ * the new thread. Starts one thread a millisecond until a file exists, and prints the distribution, and begin and end
+ * of each start that took long, by {@link System#nanoTime}.
  *
  * <p>Arguments: number of parked threads; path of the file.
  */

@@ -5,8 +5,8 @@ import java.util.Random;
 import java.util.concurrent.atomic.AtomicLongArray;
 
 /**
- * Thousands of threads, one after the other, burn 42, 84, 168 or 336 us each and end, in random order; each length has a
- * method of its own.
+ * Thousands of threads, one after the other, burn 42, 84, 168 or 336 us each and end, in random order; each length has
+ * a method of its own.
  *
  * <p>Arguments: unused; threads of each length.
  */

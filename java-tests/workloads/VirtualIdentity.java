@@ -89,7 +89,7 @@ public final class VirtualIdentity {
         return burnt;
     }
 
-    /** Burns CPU time of the carrier and returns how much it burnt. */
+    /** Burns CPU time of the carrier and returns how much it used. */
     private static long burn(long nanos) {
         long start = nanos();
         long x = start;
@@ -140,7 +140,7 @@ public final class VirtualIdentity {
         return (Thread) type.getMethod("unstarted", Runnable.class).invoke(builder, task);
     }
 
-    /** Creates a thread that prints the CPU time it burnt. */
+    /** Creates a thread that prints the CPU time it used. */
     private static Thread virtual(String name, String method, LongSupplier task) throws ReflectiveOperationException {
         return virtual(name, () -> {
             long burnt = task.getAsLong();

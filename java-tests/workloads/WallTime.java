@@ -4,11 +4,12 @@ import java.net.ServerSocket;
 import java.net.Socket;
 
 /**
- * Four threads that live equally long by the wall clock: {@code burner} burns CPU time, {@code waiter} waits for an event,
- * {@code sleeper} sleeps and {@code reader} is blocked in a read. A profile of wall time has equal shares of them.
+ * Four threads that live equally long by the wall clock: {@code burner} burns CPU time, {@code waiter} waits for an
+ * event, {@code sleeper} sleeps and {@code reader} is blocked in a read. A profile of wall time has equal shares of
+ * them.
  *
- * <p>Each thread prints its life as {@code truth method=METHOD cpu_ns=N}, in nanoseconds of the wall clock. A call that an
- * interrupted system call would end early prints {@code early}.
+ * <p>Each thread prints its life as {@code truth method=METHOD cpu_ns=N}, in nanoseconds of the wall clock. A call that
+ * an interrupted system call would end early prints {@code early}.
  *
  * <p>Arguments: seconds of wall time.
  */

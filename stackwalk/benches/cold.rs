@@ -1,11 +1,12 @@
-//! Cost of walks of stacks that are hardly ever alike: many nmethods with inlined methods, more pcs than the cache holds.
+//! Cost of walks of stacks that are hardly ever alike: many nmethods with inlined methods, more pcs than the cache
+//! holds.
 //!
 //! Problem: a benchmark that repeats a stack measures the best case only.
-//! Approach: random stacks of 64 frames through generated nmethods in the layouts of JDK 17 and 25. Reads of blocks outside
-//! the code cache are system calls, as in an agent. Each walk is compared with what the generator knows.
+//! Approach: random stacks of 64 frames through generated nmethods in the layouts of JDK 17 and 25. Reads of blocks
+//! outside the code cache are system calls, as in an agent. Each walk is compared with the generated stack.
 //!
-//! `cargo bench -p stackwalk --bench cold` prints times and reads; `-- --once MODE JDK` makes the walks of one mode, which
-//! `stackwalk/benches/instructions` counts with callgrind. Results are in `design/verification.md`.
+//! `cargo bench -p stackwalk --bench cold` prints times and reads; `-- --once MODE JDK` makes the walks of one mode,
+//! which `stackwalk/benches/instructions` counts with callgrind. Results are in `design/verification.md`.
 
 #![allow(missing_docs)]
 

@@ -2,8 +2,8 @@
 //!
 //!   cargo run -p stackwalk --example recorded_stack
 //!
-//! A profiler does the same with [`stackwalk::LiveMemory`], with registers from a signal's context, and with the thread's
-//! stack; `agent/src/stack_api/walk.rs` is such a walk.
+//! A profiler does the same with [`stackwalk::LiveMemory`], with registers from a signal's context, and with the
+//! thread's stack; `agent/src/stack_api/walk.rs` is such a walk.
 
 #[path = "../tests/support/fixture.rs"]
 #[allow(missing_docs, reason = "made for tests")]

@@ -1,7 +1,7 @@
 //! Registers and VM fields of the interrupted thread, recorded by the signal handler with the copy of its stack.
 //!
-//! Problem: registers, thread state and anchor belong to one moment. Read from the thread later, they describe a different
-//! stack.
+//! Problem: registers, thread state and anchor belong to one moment. Read from the thread later, they describe a
+//! different stack.
 //! Approach: one flat record of 64-bit words, filled in the handler by plain stores, at the start of a snapshot.
 //! Invariant: writing and reading the record needs no `unsafe` and no allocation.
 

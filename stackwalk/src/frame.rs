@@ -28,7 +28,7 @@ impl CompileLevel {
     }
 }
 
-/// Where a physical frame lies; the same for all methods inlined into it.
+/// Place of a physical frame; the same for all methods inlined into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Interrupted instruction or return address.
@@ -48,7 +48,7 @@ pub enum Frame {
         method: Method,
         /// Bytecode being run, or of the pending invoke; `None` while the frame is being built.
         bci: Option<Bci>,
-        /// Where.
+        /// Place of the frame.
         place: Place,
     },
     /// A method in code made by a JIT compiler.
@@ -61,10 +61,10 @@ pub enum Frame {
         level: CompileLevel,
         /// True if the method was inlined into the method of the next frame.
         inlined: bool,
-        /// True if method and bytecode are those of a later instruction than the one that was running or calling, because
-        /// the code has no information about that one.
+        /// True if method and bytecode are those of a later instruction than the one that was running or calling,
+        /// because the code has no information about that one.
         is_moved: bool,
-        /// Where.
+        /// Place of the frame.
         place: Place,
     },
     /// A native method, through its compiled wrapper or the interpreter.
@@ -73,24 +73,24 @@ pub enum Frame {
         method: Method,
         /// True if the wrapper was compiled.
         compiled: bool,
-        /// Where.
+        /// Place of the frame.
         place: Place,
     },
     /// VM code in the code cache; `HotSpot::blob_name` reads its name.
     Stub {
         /// The code.
         blob: Blob,
-        /// Where.
+        /// Place of the frame.
         place: Place,
     },
     /// The VM called Java here.
     Entry {
-        /// Where.
+        /// Place of the frame.
         place: Place,
     },
     /// Code of a native library, or of the VM's.
     Native {
-        /// Where.
+        /// Place of the frame.
         place: Place,
         /// True if the pc is an interrupted instruction rather than a return address.
         interrupted: bool,
@@ -109,8 +109,8 @@ pub enum Frame {
 pub enum Missing {
     /// Native frames: no unwind table covers the code of the frame before.
     Native,
-    /// The newest Java frames of a virtual thread, at most a few: the frame before is a stub that thaws them, and they may be
-    /// in neither the heap nor the stack.
+    /// The newest Java frames of a virtual thread, at most a few: the frame before is a stub that thaws them, and they
+    /// may be in neither the heap nor the stack.
     Thawing,
 }
 
@@ -126,7 +126,7 @@ impl Frame {
         }
     }
 
-    /// The bytecode index, for Java frames that know it.
+    /// The bytecode index, for Java frames that have one.
     #[must_use]
     pub fn bci(&self) -> Option<Bci> {
         match self {
@@ -145,7 +145,7 @@ impl Frame {
         matches!(self, Self::Compiled { is_moved: true, .. })
     }
 
-    /// Where the physical frame lies.
+    /// The place of the physical frame.
     #[must_use]
     pub fn place(&self) -> Place {
         match self {

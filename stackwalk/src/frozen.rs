@@ -16,7 +16,7 @@ pub struct Frozen<'a> {
     whole: bool,
     /// True if a chunk without frames comes before the first copied.
     emptied: bool,
-    /// Where the frames of the oldest copied chunk end; not above the end of its copy unless that is cut.
+    /// End of the frames of the oldest copied chunk; not above the end of its copy unless that is cut.
     end: u64,
 }
 
@@ -43,7 +43,8 @@ impl<'a> Frozen<'a> {
         frozen
     }
 
-    /// The same, with the frames of the oldest copied chunk ending at `end`: if that is above its copy, the copy is cut.
+    /// The same, with the frames of the oldest copied chunk ending at `end`: if that is above its copy, the copy is
+    /// cut.
     #[must_use]
     pub fn ending_at(mut self, end: u64) -> Self {
         let copied =
@@ -63,7 +64,7 @@ impl<'a> Frozen<'a> {
         self.emptied
     }
 
-    /// Where the frames of the chunk at `index` end, copied or not.
+    /// End of the frames of the chunk at `index`, copied or not.
     pub(crate) fn end_of(&self, index: usize) -> u64 {
         let copied = self.chunk(index).map_or(0, |chunk| chunk.end());
         if index.saturating_add(1) == self.count { copied.max(self.end) } else { copied }

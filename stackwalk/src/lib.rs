@@ -1,11 +1,11 @@
 //! Stack walking for HotSpot JVMs over injected memory.
 //!
 //! A walk turns a [`Capture`] (registers and a few VM fields of one moment) and a copy of the thread's stack into
-//! [`Frame`]s, newest first, and ends with a [`Stop`] reason. The VM's own structures are described by the tables in libjvm
-//! ([`HotSpot`]), read through [`Memory`] and cached in a [`ScopeCache`].
+//! [`Frame`]s, newest first, and ends with a [`Stop`] reason. The VM's own structures are described by the tables in
+//! libjvm ([`HotSpot`]), read through [`Memory`] and cached in a [`ScopeCache`].
 //!
-//! The same code walks a snapshot on a sampler thread, the live stack in a signal handler, another process and a recorded
-//! fixture.
+//! The same code walks a snapshot on a sampler thread, the live stack in a signal handler, another process and a
+//! recorded fixture.
 //! `no_std` with `alloc`. A walk allocates nothing, takes no lock, cannot fault and does not panic on garbage.
 //!
 //! # The user's duties
@@ -15,8 +15,8 @@
 //! - Treat a [`Method`] as valid at the moment of the sample only: resolve it soon, expect errors.
 //!
 //! # Not done here
-//! Unwind tables of native code, which a [`NativeCode`] provides; stacks of unmounted virtual threads; CPUs without a folder in
-//! `cpu`.
+//! Unwind tables of native code, which a [`NativeCode`] provides; stacks of unmounted virtual threads; CPUs without a
+//! folder in `cpu`.
 //!
 //! # Rooms, from the bottom up
 //! - `limits`: how far a walk goes.

@@ -27,8 +27,8 @@ pub(crate) const MAX_SEGMENT_HOPS: u32 = 10_000;
 /// Code heaps of one VM: three with a segmented code cache, one without, a fourth in development builds.
 pub(crate) const MAX_CODE_HEAPS: usize = 8;
 
-/// Blobs visited to find one stub, which is among the first of its heap: there are about 500 when an agent starts with the
-/// VM, and tens of thousands when one is attached later.
+/// Blobs visited to find one stub, which is among the first of its heap: there are about 500 when an agent starts with
+/// the VM, and tens of thousands when one is attached later.
 pub(crate) const MAX_CODE_BLOBS: usize = 100_000;
 
 /// Chunks of frozen frames of one virtual thread: a freeze adds one only if the newest is full or shared.

@@ -403,7 +403,8 @@ fn record_fixtures() {
 }
 
 /// Rewrites `tests/fixtures/jdk<NAME>-x86_64/values.bin` of JDK 28 and later:
-/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... TICKWALK_JDK=28-sid cargo test -p stackwalk --test attached_jvm record_value_classes`
+/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... TICKWALK_JDK=28-sid cargo test -p stackwalk --test attached_jvm
+/// record_value_classes`
 #[test]
 fn record_value_classes() {
     if !is_set("TICKWALK_RECORD") {
@@ -492,7 +493,8 @@ impl Memory for CodeCopied<'_> {
 }
 
 /// Prints the cost of a warm walk:
-/// `TICKWALK_MEASURE=1 TICKWALK_JDKS=... cargo test --release -p stackwalk --test attached_jvm warm_walk_cost -- --nocapture`
+/// `TICKWALK_MEASURE=1 TICKWALK_JDKS=... cargo test --release -p stackwalk --test attached_jvm warm_walk_cost --
+/// --nocapture`
 #[test]
 fn warm_walk_cost() {
     if !is_set("TICKWALK_MEASURE") {

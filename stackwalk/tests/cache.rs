@@ -1,7 +1,7 @@
 //! A cache that has seen anything gives the same walks as an empty one, and both give what the code contains.
 //!
-//! Random walks through generated nmethods, some of which are replaced by others at the same address, in the layouts of JDK 17
-//! (debug information in the blob) and 25 (outside).
+//! Random walks through generated nmethods, some of which are replaced by others at the same address, in the layouts of
+//! JDK 17 (debug information in the blob) and 25 (outside).
 
 #![allow(missing_docs)]
 
@@ -184,8 +184,8 @@ fn code_that_was_met_later_ends_a_restricted_walk() {
     }
 }
 
-/// Code that was compiled where a stub was may be younger than the sample, so it counts for samples only that are taken after
-/// it was met.
+/// Code that was compiled where a stub was may be younger than the sample, so it counts for samples only that are taken
+/// after it was met.
 #[test]
 fn code_in_the_place_of_a_stub_that_is_met_ends_a_walk_of_an_older_sample() {
     for layout in LAYOUTS {

@@ -1,6 +1,7 @@
 //! A return address whose call leads to another method than the callee's is not followed.
 //!
-//! Synthetic nmethods in the layouts of JDK 17 and 25: one calls another, and the stack says that a third is running there.
+//! Synthetic nmethods in the layouts of JDK 17 and 25: one calls another, and the stack says that a third is running
+//! there.
 
 #![allow(missing_docs)]
 

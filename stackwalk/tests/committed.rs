@@ -48,7 +48,7 @@ fn holds(jvm: &Jvm, committed: &Committed, address: u64, bytes: u64) -> bool {
 }
 
 #[test]
-fn what_collectors_call_committed_can_be_read() {
+fn memory_that_collectors_call_committed_can_be_read() {
     let classes = compile("Filled.java");
     for jdk in jdks().into_iter().filter(|jdk| jdk.major >= 21) {
         for collector in collectors(&jdk) {

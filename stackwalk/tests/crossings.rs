@@ -256,7 +256,8 @@ fn methods_of(fixture: &Fixture, capture: &Capture, stack: &[u8], what: &str) ->
     frames.into_iter().filter_map(|(_, named)| Some(named?.name)).collect()
 }
 
-/// One instruction before the recorded one: JDK 11 and 17 copy the caller's sp after they have popped the return address.
+/// One instruction before the recorded one: JDK 11 and 17 copy the caller's sp after they have popped the return
+/// address.
 #[test]
 fn walks_from_an_adapter_between_its_pop_and_its_copy_of_sp_find_all_callers() {
     let mut walks = 0;
@@ -277,9 +278,11 @@ fn walks_from_an_adapter_between_its_pop_and_its_copy_of_sp_find_all_callers() {
     assert_eq!(walks, 6, "JDK 11 and 17");
 }
 
-/// An adapter from interpreted to compiled code aligns sp before it pushes the return address, so a stale word may be on top.
+/// An adapter from interpreted to compiled code aligns sp before it pushes the return address, so a stale word may be
+/// on top.
 ///
-/// The adapter and the interpreter's frame are recorded, on JDK 11 with all that this walk reads; the registers are constructed.
+/// The adapter and the interpreter's frame are recorded, on JDK 11 with all that this walk reads; the registers are
+/// constructed.
 #[test]
 fn walks_from_an_adapter_that_aligns_sp_find_all_callers() {
     const ALIGNS: [u8; 12] = [0x48, 0x8b, 0x04, 0x24, 0x4c, 0x8b, 0xdc, 0x48, 0x83, 0xe4, 0xf0, 0x50];

@@ -98,8 +98,8 @@ fn walks_at_every_instruction_find_the_same_callers() {
     assert!(problems.is_empty(), "{problems:?}");
 }
 
-/// The VM may change code between a sample and its walk: it puts a jump at the entry of code that it makes not entrant, and
-/// leads calls to newer code.
+/// The VM may change code between a sample and its walk: it puts a jump at the entry of code that it makes not entrant,
+/// and leads calls to newer code.
 #[test]
 fn walks_after_a_change_of_the_code_find_the_same_callers() {
     let classes = compile("Crossings.java");
@@ -164,8 +164,8 @@ impl Memory for Changed<'_> {
     }
 }
 
-/// The jump that makes code not entrant, if the pc is in a prologue or shortly behind it (`NativeJump::patch_verified_entry`
-/// in `nativeInst_x86.cpp`, JDK 11 to 25).
+/// The jump that makes code not entrant, if the pc is in a prologue or shortly behind it
+/// (`NativeJump::patch_verified_entry` in `nativeInst_x86.cpp`, JDK 11 to 25).
 fn replaced_entry(memory: &RemoteMemory, pc: u64) -> Option<(u64, [u8; 5])> {
     let entry = (1..=16).map(|distance| pc - distance).find(|entry| {
         let mut code = [0; 4];

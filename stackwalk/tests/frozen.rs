@@ -165,7 +165,7 @@ fn every_moment_is_recorded_once_on_every_jdk() {
     }
 }
 
-/// Without copies of the chunks the walk has the same frames of the stack, and its stop reason tells that others are
+/// Without copies of the chunks the walk has the same frames of the stack, and its stop reason says that others are
 /// missing.
 #[test]
 fn without_chunk_copies_walks_end_at_the_barrier() {
@@ -304,7 +304,7 @@ fn a_damaged_chunk_adds_no_wrong_method() {
     }
 }
 
-/// The chunk was larger than the space left for its copy: the copied frames are walked, and the stop reason tells the
+/// The chunk was larger than the space left for its copy: the copied frames are walked, and the stop reason says the
 /// cut.
 #[test]
 fn a_cut_chunk_cuts_the_walk() {

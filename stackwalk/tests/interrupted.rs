@@ -1,5 +1,5 @@
-//! The debug information that an interrupted instruction gets: that of the range which ends at it, since the instruction
-//! before it was running; that of the next range where a jump may have led to it, or where it was given up.
+//! The debug information that an interrupted instruction gets: that of the range which ends at it, since the
+//! instruction before it was running; that of the next range where a jump may have led to it, or where it was given up.
 //!
 //! Generated nmethods in the layouts of JDK 17 (debug information in the blob) and 25 (outside).
 
@@ -183,7 +183,7 @@ fn a_method_that_is_being_entered_runs_no_inlined_one() {
     }
 }
 
-/// As the code of Debian's builds of JDK 26 and 28: the entry lies behind the call of the stub and jumps back to it.
+/// Like the code of Debian's builds of JDK 26 and 28: the entry lies behind the call of the stub and jumps back to it.
 #[test]
 fn a_deoptimisation_handler_stands_for_the_call_that_it_replaces() {
     let mut process = process(LAYOUTS[1]);

@@ -1,7 +1,7 @@
 //! Repeats recorded walks of real JVMs and compares every frame; needs no JVM.
 //!
-//! `record_fixtures` in `tests/attached_jvm.rs` makes the fixtures of x86-64, `java-tests/measure/aarch64 record` those of aarch64; the
-//! package `stackwalk-aarch64` repeats the latter on any machine.
+//! `record_fixtures` in `tests/attached_jvm.rs` makes the fixtures of x86-64, `java-tests/measure/aarch64 record` those
+//! of aarch64; the package `stackwalk-aarch64` repeats the latter on any machine.
 
 #[path = "support/fixture.rs"]
 mod fixture;
@@ -77,7 +77,8 @@ fn every_kind_of_frame_is_recorded_of_each_jdk() {
     }
 }
 
-/// The program `Panama`, at quiet points: Java calls C, which calls `callback` through an upcall stub, at most three times on one stack.
+/// The program `Panama`, at quiet points: Java calls C, which calls `callback` through an upcall stub, at most three
+/// times on one stack.
 #[test]
 fn upcall_stubs_lead_to_the_java_code_below_the_native_one() {
     let files = fixture::named("upcalls.bin");
@@ -107,8 +108,8 @@ fn upcall_stubs_lead_to_the_java_code_below_the_native_one() {
     }
 }
 
-/// The program `VirtualThreads`: 30 calls of `descend`, of which all but the newest are frozen in the heap after a yield. The
-/// recordings of x86-64 are in `frozen.rs`.
+/// The program `VirtualThreads`: 30 calls of `descend`, of which all but the newest are frozen in the heap after a
+/// yield. The recordings of x86-64 are in `frozen.rs`.
 #[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
 #[test]
 fn frozen_frames_are_walked_to_the_entry_of_the_continuation() {

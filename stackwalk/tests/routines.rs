@@ -20,7 +20,7 @@ const ROUTINES: usize = 0;
 const CALLER: (usize, u64) = (1, 4);
 /// A call that has returned.
 const EARLIER: (usize, u64) = (2, 4);
-/// Where the two routines begin.
+/// Addresses of the two routines.
 const FIRST: u64 = 0;
 const SECOND: u64 = 32;
 /// `nop; ret`, and a jump to the second routine.
@@ -29,7 +29,7 @@ const JUMPS: &[u8] = &[0xeb, 30];
 /// `jmp rax`, which may lead anywhere.
 const JUMPS_ANYWHERE: &[u8] = &[0xff, 0xe0];
 
-/// What a thread does in the second routine.
+/// State of a thread in the second routine.
 #[derive(Debug, Clone, Copy)]
 enum Doing {
     Interrupted,
@@ -127,11 +127,12 @@ fn methods_at(process: &Process, places: &[(usize, u64)]) -> Vec<u64> {
     places.iter().flat_map(|&place| process.chain(place)).map(|&(method, _)| method).collect()
 }
 
-/// Stubs that push registers and call C code: a return address further up, to which the frame pointer leads, is passed over.
+/// Stubs that push registers and call C code: a return address further up, to which the frame pointer leads, is passed
+/// over.
 #[test]
 fn a_stub_that_has_pushed_registers_is_called_directly() {
     const PUSHED: usize = 9;
-    // JDK 17, where the name tells a buffer with stubs from one with routines.
+    // JDK 17, where a buffer with stubs and one with routines differ by their names.
     let fixture = synthetic::with_oop_map_count(Fixture::load(&fixture::all()[LAYOUTS[0]]));
     let shape = |index| Shape { compile_id: index as u32 + 1, pcs: 9, seed: index as u64 * 31 + 7 };
     let mut process = Process::new(&fixture, 3, shape);
@@ -171,8 +172,8 @@ const FORWARD_EXCEPTION: [&[u8]; 16] = [
     &[0xff, 0xd6],
 ];
 
-/// The jump to this routine comes from wherever the VM has left an exception, so the call before the return address leads
-/// elsewhere. A word that aligns the stack is an old return address here, and so is what lies behind the own one.
+/// The jump to this routine comes from wherever the VM has left an exception, so the call before the return address
+/// leads elsewhere. A word that aligns the stack is an old return address here, and so is what lies behind the own one.
 #[test]
 fn an_exception_is_forwarded_from_the_return_address_that_the_routine_keeps() {
     const ALIGNED: std::ops::RangeInclusive<usize> = 6..=7;
@@ -216,8 +217,9 @@ fn an_exception_is_forwarded_from_the_return_address_that_the_routine_keeps() {
     }
 }
 
-/// The interpreter's entry of `Math.sin` has no frame: it calls a routine, and returns by `pop rax; mov rsp, r13; jmp rax`; that
-/// of a checksum may align sp for the call. The compiled code that called it is found, whatever fp is, or the stack is cut.
+/// The interpreter's entry of `Math.sin` has no frame: it calls a routine, and returns by `pop rax; mov rsp, r13; jmp
+/// rax`; that of a checksum may align sp for the call. The compiled code that called it is found, whatever fp is, or
+/// the stack is cut.
 #[test]
 fn a_routine_that_an_entry_without_a_frame_has_called_leads_to_its_caller() {
     const ARGUMENTS: usize = 16;

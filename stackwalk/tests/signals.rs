@@ -1,5 +1,5 @@
-//! Recorded stacks of real JVMs, interrupted again: with the frames of other signals on top, the walk finds the same Java
-//! frames.
+//! Recorded stacks of real JVMs, interrupted again: with the frames of other signals on top, the walk finds the same
+//! Java frames.
 
 #[path = "support/fixture.rs"]
 mod fixture;

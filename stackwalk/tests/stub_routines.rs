@@ -1,16 +1,18 @@
 //! Steps through the routines that the VM generates, with and without the CPU's vector and digest instructions.
 //!
-//! The code that calls a routine is walked right before; at every instruction of the routine the walk must give the same
-//! methods, or be marked as cut. `-XX:UseAVX` and `-XX:-UseSHA` choose among routines of different shapes: some use the frame
-//! pointer for data, realign the stack or push registers without a frame. An agent (`workloads/no_sha_ni.c`) hides the CPU's
-//! SHA instructions, without which the VM generates another routine for SHA-256.
+//! The code that calls a routine is walked right before; at every instruction of the routine the walk must give the
+//! same methods, or be marked as cut. `-XX:UseAVX` and `-XX:-UseSHA` choose among routines of different shapes: some
+//! use the frame pointer for data, realign the stack or push registers without a frame. An agent
+//! (`workloads/no_sha_ni.c`) hides the CPU's SHA instructions, without which the VM generates another routine for
+//! SHA-256.
 //! The VM prints the routines that it generates, so counts are given by group.
 //!
 //! ```sh
 //! TICKWALK_STUB_ROUTINES=1 TICKWALK_JDKS=FOLDER cargo test -p stackwalk --test stub_routines -- --nocapture
 //! ```
 //!
-//! TICKWALK_STEPS is the number of instructions in each run; TICKWALK_FLAGS selects runs by their text: `-UseSHA,NO_SHA_NI`.
+//! TICKWALK_STEPS is the number of instructions in each run; TICKWALK_FLAGS selects runs by their text:
+//! `-UseSHA,NO_SHA_NI`.
 
 mod support;
 
@@ -35,8 +37,8 @@ const FLAGS: [&str; 8] = [
     INTERPRETED_MATH,
 ];
 const NO_SHA_NI: &str = "NO_SHA_NI";
-/// `String.indexOf` as a routine (`generate_string_indexof` in `cpu/x86/c2_stubGenerator_x86_64_string.cpp`), which the VM
-/// makes with AVX2 only.
+/// `String.indexOf` as a routine (`generate_string_indexof` in `cpu/x86/c2_stubGenerator_x86_64_string.cpp`), which the
+/// VM makes with AVX2 only.
 const SEARCHES: &str = "-XX:UseAVX=2 -XX:+EnableX86ECoreOpts";
 
 /// Compiled code calls `Math` methods, and the interpreter's entries without a frame run them.
@@ -83,7 +85,8 @@ struct Counts {
     described: BTreeMap<String, u32>,
 }
 
-/// Names of the methods of a walk, newest first, without those that have no frame: they are seen while they are entered only.
+/// Names of the methods of a walk, newest first, without those that have no frame: they are seen while they are entered
+/// only.
 fn methods(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
     let named = frames.iter().filter_map(|(_, named)| named.as_ref());
     let named = named.filter(|named| named.class != "java/lang/Math");

@@ -15,7 +15,7 @@ use crate::source::{code_of, find_token, has_token, read, workspace};
 use crate::{EDGES, settle};
 
 const PAGE: &str = "design/architecture.md";
-/// Functions that the page names at the least: one for each step of a sample.
+/// Functions that the page must name: one for each step of a sample.
 const LEAST_FUNCTIONS: usize = 40;
 /// Folder that git ignores: what the tests need from elsewhere is there after the first whole run.
 const FETCHED: &str = "java-tests/.cache/";

@@ -1,7 +1,7 @@
 //! No two production files of a crate import each other, directly or through others.
 //!
-//! Approach: the `use` items and the inline `crate::` and `super::` paths of each file are resolved to files of the same
-//! crate; the graph of these edges must have no circle.
+//! Approach: the `use` items and the inline `crate::` and `super::` paths of each file are resolved to files of the
+//! same crate; the graph of these edges must have no circle.
 //! A parent module that re-exports a child with `pub use`, and a child that uses its parent's items, count as one node:
 //! the parent is the child's public face. `mod` items alone are no import. Generated code and tests do not count.
 
@@ -68,7 +68,7 @@ fn complaints_of(name: &str, files: &BTreeMap<String, String>) -> Vec<String> {
     graph.circles().into_iter().map(describe).collect()
 }
 
-/// Which file imports which, and by which paths.
+/// The imports of each file: the other file, and the paths by which it is imported.
 #[derive(Default)]
 pub struct Graph {
     pub edges: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,

@@ -1,7 +1,7 @@
 //! Documents are short: a README that is read in two minutes, and pages that are read in one go.
 //!
-//! Approach: words, lines and rows of tables are counted. What commands generate lies in `design/measured/`, where a page may
-//! be as long as it has to be.
+//! Approach: words, lines and rows of tables are counted. What commands generate lies in `design/measured/`, where a
+//! page may be as long as it has to be.
 
 use std::fs;
 

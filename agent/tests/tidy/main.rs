@@ -86,7 +86,7 @@ const UNSAFE_FORBIDDEN: &[&str] = &[
     "java-tests/hooks",
 ];
 
-/// The only folder of the walker that knows a CPU.
+/// The only folder of the walker that depends on a CPU.
 const CPU_SEAM: &str = "stackwalk/src/cpu/";
 /// Registers of x86-64 and aarch64.
 const CPU_REGISTERS: &[&str] = &[

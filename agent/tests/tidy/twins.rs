@@ -41,7 +41,7 @@ fn names(folder: &str) -> BTreeSet<String> {
     let exports = text.split(';').filter_map(|item| item.split_once("use ").map(|(_, path)| path.trim()));
     exports
         .flat_map(|path| {
-            let (module, items) = path.split_once("::").unwrap_or((path, ""));
+            let (module, items) = path.rsplit_once("::").unwrap_or((path, ""));
             if items == "*" { declared(&file(module)) } else { listed(items) }
         })
         .collect()

@@ -1,8 +1,8 @@
 //! Comments, names of tests and pages are plain English, and comments fit on a screen.
 //!
 //! Problem: turns that sound clever to their author have to be read twice by everybody else.
-//! Approach: three lists of turns are searched in the comments of all languages of the tree, in the names of Rust tests and
-//! in the pages. Text in back-ticks is not searched.
+//! Approach: three lists of turns are searched in the comments of all languages of the tree, in the names of Rust tests
+//! and in the pages. Text in back-ticks is not searched.
 //! Invariant: each folder has an allowance for what is still there; the allowances only shrink.
 
 use std::collections::BTreeMap;

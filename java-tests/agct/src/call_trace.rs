@@ -1,7 +1,8 @@
 //! AsyncGetCallTrace in the signal handler, after our capture of the same moment.
 //!
 //! Problem: its frames are needed only once the sampler thread has walked our copy of the same stack.
-//! Approach: the handler counts the cycles of both and leaves the frames in a buffer, found by the request's time stamp.
+//! Approach: the handler counts the cycles of both and leaves the frames in a buffer, found by the request's time
+//! stamp.
 //! Invariant: a buffer whose time stamp matches is complete.
 //! Source: HotSpot `prims/forte.cpp`, JDK 11 to 25.
 
@@ -84,7 +85,7 @@ pub unsafe fn captured(run: &HandlerRun<'_>) {
     // SAFETY: libjvm exports it with this signature.
     let function: AsyncGetCallTrace = unsafe { std::mem::transmute(function) };
     let kept = trace_of(run.ticks);
-    // SAFETY: the buffer is mapped for ever; its atomic field may be shared.
+    // SAFETY: the buffer is never unmapped; its atomic field may be shared.
     let ticks = unsafe { &(*kept).ticks };
     ticks.store(0, Ordering::Release);
     // SAFETY: as above; the frames are written before `ticks`.
@@ -123,7 +124,7 @@ pub fn walked(slot: u32, ticks: u64, snapshot: &Snapshot<'_>, frames: &[Frame], 
         return;
     }
     let kept = trace_of(ticks);
-    // SAFETY: the buffer is mapped for ever; its atomic field may be shared.
+    // SAFETY: the buffer is never unmapped; its atomic field may be shared.
     let kept_ticks = unsafe { &(*kept).ticks };
     let deadline = Instant::now() + PATIENCE;
     while kept_ticks.load(Ordering::Acquire) != ticks {
@@ -132,7 +133,7 @@ pub fn walked(slot: u32, ticks: u64, snapshot: &Snapshot<'_>, frames: &[Frame], 
         }
         std::hint::spin_loop();
     }
-    // SAFETY: `ticks` shows that the handler is done with the buffer; a later one would have taken it by now only if
+    // SAFETY: `ticks` shows that the handler is done with the buffer; a later one can have taken it only if
     // the sampler thread were a thousand samples behind.
     let owner = unsafe { (*kept).slot };
     // SAFETY: as above.

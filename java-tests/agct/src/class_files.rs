@@ -3,7 +3,8 @@
 //! Problem: which of two walks is right must be decided by something that neither of them used.
 //! Approach: JVMTI returns the bytecodes and the constant pool of any method as they were loaded. An `invoke` names the
 //! method that may be on top of its frame; overriding changes the class, never name and descriptor.
-//! Invariant: a method that was unloaded, or a pool that cannot be parsed, is [`Relation::Unknown`], never a contradiction.
+//! Invariant: a method that was unloaded, or a pool that cannot be parsed, is [`Relation::Unknown`], never a
+//! contradiction.
 //! Sources: JVM specification, chapters 4.4 and 6.5; JVM Tool Interface, GetBytecodes and GetConstantPool.
 
 use std::collections::HashMap;
@@ -29,7 +30,8 @@ pub struct Code {
 pub enum Relation {
     /// The bytecode is a call of a method with this name and descriptor.
     Named,
-    /// The bytecode is linked at run time (`invokedynamic`, `MethodHandle.invoke`, `linkToStatic`): it can call anything.
+    /// The bytecode is linked at run time (`invokedynamic`, `MethodHandle.invoke`, `linkToStatic`): it can call
+    /// anything.
     Linked,
     /// The VM or native code is between the two, or calls without a bytecode (initialisers).
     Outside,

@@ -2,12 +2,12 @@
 //!
 //! Problem: two lists of a hundred frames differ in many ways, few of which mean that one of them is wrong.
 //! Approach: each difference is named by its shape and counted; the first few of each shape are kept in full. Where the
-//! methods differ, both lists are kept with facts of the sample until the end, when [`judge`] decides.
-//! Our list is reduced to the Java methods, which the other one contains: no stubs, no entry frames.
-//! The newest compiled frame is looked up at different instructions: ours at the one before the pc, which was running or is
-//! the call, the other at the one at the pc (`design/verification.md`). Where that explains the whole difference, it
-//! is an error of neither and counted apart ([`instruction_behind`]), but where debug information lists the call itself it
-//! is an error of theirs.
+//! methods differ, both lists are kept with facts of the sample until the end, when [`judge`] decides. Our list is
+//! reduced to the Java methods, which the other one contains: no stubs, no entry frames. The newest compiled frame is
+//! looked up at different instructions: ours at the one before the pc, which was running or is the call, the other at
+//! the one at the pc (`design/verification.md`). Where that explains the whole difference, it is an error of neither
+//! and counted apart ([`instruction_behind`]), but where debug information lists the call itself it is an error of
+//! theirs.
 //! Invariant: a comparison that is not possible is counted too.
 //! Source: HotSpot `prims/forte.cpp`: a negative count is the reason of its failure.
 
@@ -89,8 +89,8 @@ pub fn resolved(memory: &LiveMemory, trace: impl Iterator<Item = (u64, i32)>) ->
     trace.map(place).collect()
 }
 
-/// Compares one sample; `count` is the number of frames, or the reason of a failure. Returns whether the methods are the same,
-/// or the same down to the frozen frames.
+/// Compares one sample; `count` is the number of frames, or the reason of a failure. Returns whether the methods are
+/// the same, or the same down to the frozen frames.
 pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop) -> bool {
     let Some((hotspot, memory)) = VM.get() else { return false };
     let theirs = resolved(memory, trace.iter().copied());
@@ -134,10 +134,11 @@ pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[
     count > 0 && (same || same_down_to_frozen(hotspot, memory, &theirs, snapshot, frames))
 }
 
-/// Returns whether our list goes into frozen frames, and theirs has the same methods newer than these and leaves them out.
+/// Returns whether our list goes into frozen frames, and theirs has the same methods newer than these and leaves them
+/// out.
 ///
-/// Source: HotSpot `runtime/frame.inline.hpp` (`frame::sender`), JDK 21 and 25: without `WalkContinuation` the frame that
-/// follows a return barrier is `Continuation.enterSpecial`.
+/// Source: HotSpot `runtime/frame.inline.hpp` (`frame::sender`), JDK 21 and 25: without `WalkContinuation` the frame
+/// that follows a return barrier is `Continuation.enterSpecial`.
 fn same_down_to_frozen(
     hotspot: &HotSpot,
     memory: &LiveMemory,
@@ -202,8 +203,8 @@ fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop
 }
 
 /// Returns whether a return address to a frame is on the stack and not yet popped: in the word below the frame, in the
-/// fixed place of an interpreted callee (which may have moved away for its locals), or in a register: while an adapter holds
-/// it there, or where calls leave it there.
+/// fixed place of an interpreted callee (which may have moved away for its locals), or in a register: while an adapter
+/// holds it there, or where calls leave it there.
 /// Several interpreter frames, chained by saved fp, may replace a compiled callee that is being deoptimised.
 /// In a frame that is to be deoptimised the VM replaces the address by that of a handler in the same CodeBlob.
 fn returns_to(place: stackwalk::Place, newer: Option<Frame>, capture: &Capture, stack: &StackCopy) -> bool {
@@ -264,13 +265,13 @@ fn blob_name(blob: Blob) -> String {
 const BEHIND: &str = "theirs is of the instruction behind";
 const BYTECODE_BEHIND: &str = "same methods, newest bytecode of the instruction behind";
 
-/// Returns the name of a difference that is explained by the instruction at the pc of the newest method's frame, and that
-/// pc: the thread was interrupted there in compiled code, or that code has called a stub or C code. Their list is ours with
-/// the methods of that frame replaced by those that the debug information gives for the instruction at the pc, each at the
-/// bytecode given there.
+/// Returns the name of a difference that is explained by the instruction at the pc of the newest method's frame, and
+/// that pc: the thread was interrupted there in compiled code, or that code has called a stub or C code. Their list is
+/// ours with the methods of that frame replaced by those that the debug information gives for the instruction at the
+/// pc, each at the bytecode given there.
 ///
-/// Source: HotSpot `prims/forte.cpp` (`is_decipherable_compiled_frame`), JDK 11 to 25: the frame is looked up behind its pc
-/// (`pc_desc_near(pc + 1)`) also where the pc is a return address.
+/// Source: HotSpot `prims/forte.cpp` (`is_decipherable_compiled_frame`), JDK 11 to 25: the frame is looked up behind
+/// its pc (`pc_desc_near(pc + 1)`) also where the pc is a return address.
 fn instruction_behind(ours: &[Place], theirs: &[Place], frames: &[Frame]) -> Option<(&'static str, Pc)> {
     let (hotspot, memory) = VM.get()?;
     let is_called =

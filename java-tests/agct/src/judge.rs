@@ -1,17 +1,18 @@
 //! Decides which of two differing lists of methods is right, by rules that use neither walk.
 //!
 //! Problem: a count of differences does not explain them, and examples prove nothing.
-//! Approach: three kinds of evidence. The class files give the method that the bytecode of a frame calls ([`ClassFiles`]).
-//! The copy of the stack shows whether a frame is still there: its return address lies at or above sp, or the thread was
-//! interrupted in its code. A thread's stack ends at its first frame, not in the middle. A named rule decides a
-//! difference, or it stays undecided.
-//! Invariant: ours is right only if each of its frames that the other lacks is called by the next one and is still there,
-//! or if something contradicts theirs: a frame that is not called by the next, our bytecode index in the oldest frame
-//! that calls something else, or debug information of the instruction behind a call in place of the call's. Frames that
-//! theirs has more are right if the same bytecode index and names lead to them otherwise: no evidence of ours can exclude
-//! that our walk has lost them.
-//! A control measures how often the first kind of evidence holds for equal lists, and how often it finds that a frame was
-//! removed from one. A second one drops frames of ours from lists that agree: the judge must never decide for such a list.
+//! Approach: three kinds of evidence. The class files give the method that the bytecode of a frame calls
+//! ([`ClassFiles`]). The copy of the stack shows whether a frame is still there: its return address lies at or above
+//! sp, or the thread was interrupted in its code. A thread's stack ends at its first frame, not in the middle. A named
+//! rule decides a difference, or it stays undecided.
+//! Invariant: ours is right only if each of its frames that the other lacks is called by the next one and is still
+//! there, or if something contradicts theirs: a frame that is not called by the next, our bytecode index in the oldest
+//! frame that calls something else, or debug information of the instruction behind a call in place of the call's.
+//! Frames that theirs has more are right if the same bytecode index and names lead to them otherwise: no evidence of
+//! ours can exclude that our walk has lost them.
+//! A control measures how often the first kind of evidence holds for equal lists, and how often it finds that a frame
+//! was removed from one. A second one drops frames of ours from lists that agree: the judge must never decide for such
+//! a list.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +46,8 @@ pub struct Case {
     pub below_entry: bool,
     /// The newest method is compiled, and sp shows that it has no frame: not yet, or no more.
     pub no_frame: bool,
-    /// The newest method is compiled and its return address is that of a call which its code lists; theirs differs in that
-    /// frame alone, by the methods and bytecodes of the instruction behind the call.
+    /// The newest method is compiled and its return address is that of a call which its code lists; theirs differs in
+    /// that frame alone, by the methods and bytecodes of the instruction behind the call.
     pub is_behind_call: bool,
     /// The newest frames, in words.
     pub top: String,
@@ -125,11 +126,11 @@ pub fn judge(case: &Case, relation: &mut impl FnMut(u64, i32, u64) -> Relation) 
     }
 }
 
-/// True if the newest frame that both lists have in common is at another call in ours, at number `ours` there and `theirs`
-/// in the other list, and all of ours that are newer return to calls that their compiled code lists.
+/// True if the newest frame that both lists have in common is at another call in ours, at number `ours` there and
+/// `theirs` in the other list, and all of ours that are newer return to calls that their compiled code lists.
 ///
-/// Where a method calls itself the frame may be one that theirs has newer, perhaps at an unknown bytecode, or at another one if
-/// it was interrupted there: the lists then differ elsewhere.
+/// Where a method calls itself the frame may be one that theirs has newer, perhaps at an unknown bytecode, or at
+/// another one if it was interrupted there: the lists then differ elsewhere.
 fn is_at_other_call(case: &Case, ours: usize, theirs: usize) -> bool {
     let (Some(shared), Some((_, bci))) = (case.ours.get(ours), case.theirs.get(theirs)) else { return false };
     let may_be = |at: usize, bci: i32| at == 0 || bci < 0 || bci == shared.bci;
@@ -229,9 +230,9 @@ fn we_left_out(case: &Case, newer: usize, relation: &mut impl FnMut(u64, i32, u6
 /// Most frames that are dropped together.
 const MAX_DROPPED: usize = 4;
 
-/// Judges an equal list again with its newest frames dropped from ours, and with frames from its middle dropped; `number`
-/// chooses the place. Lists that the class files contradict, and those whose callers are at different bytecodes, do not
-/// agree.
+/// Judges an equal list again with its newest frames dropped from ours, and with frames from its middle dropped;
+/// `number` chooses the place. Lists that the class files contradict, and those whose callers are at different
+/// bytecodes, do not agree.
 pub fn dropped(
     case: &Case,
     number: usize,

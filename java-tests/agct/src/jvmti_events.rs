@@ -1,7 +1,7 @@
 //! The class events that AsyncGetCallTrace needs, and the jmethodIDs they make.
 //!
-//! Approach: GetClassMethods creates the jmethodIDs of a class; it is called for all classes at start and for each class
-//! when it is prepared, which is also a quiet point for [`quiet`].
+//! Approach: GetClassMethods creates the jmethodIDs of a class; it is called for all classes at start and for each
+//! class when it is prepared, which is also a quiet point for [`quiet`].
 //! Source: JVM Tool Interface 1.2.
 
 use std::sync::atomic::{AtomicI64, Ordering};

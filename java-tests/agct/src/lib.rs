@@ -2,9 +2,9 @@
 //!
 //! Problem: a claim about cost and correctness of the capture needs the VM's own walk on the same samples.
 //! Approach: this library links the agent with its developers' hooks and registers an observer when it is loaded.
-//! [`call_trace`] calls AsyncGetCallTrace after each capture, [`differences`] compares the two walks of a sample, [`quiet`]
-//! compares our walk with GetStackTrace where a class is prepared, and [`judge`] decides which of two lists is right.
-//! [`record`] keeps samples on which both agree as fixtures.
+//! [`call_trace`] calls AsyncGetCallTrace after each capture, [`differences`] compares the two walks of a sample,
+//! [`quiet`] compares our walk with GetStackTrace where a class is prepared, and [`judge`] decides which of two lists
+//! is right. [`record`] keeps samples on which both agree as fixtures.
 //! At the end of the profile a few lines report costs and differences; `java-tests/measure/differential.py` reads them.
 //! Sources: HotSpot `prims/forte.cpp` (JDK 11 to 25): CLASS_LOAD events must be on and jmethodIDs made beforehand.
 #![deny(unsafe_code)]

@@ -8,8 +8,8 @@ use java_tests::binaries::{agent, example};
 use java_tests::{Jdk, Stacks, Workload, api_client, api_example, native_library, on_every_jdk, rare_events};
 use storm::Verdicts;
 
-/// Share of walks that may fail, at places that `design/stack-walk-api.md` lists: 0.005 % were measured. Tests allow what this
-/// share gives by chance.
+/// Share of walks that may fail, at places that `design/stack-walk-api.md` lists: 0.005 % were measured. Tests allow
+/// what this share gives by chance.
 const FAILING: f64 = 0.0002;
 
 /// The same at the highest rate, where neighbouring samples lie a few instructions apart.
@@ -18,11 +18,11 @@ const STORM_FAILING: f64 = 0.002;
 /// Walks with wrong registers on each JDK, beside the grid of 10,000.
 const FUZZED_WALKS: u64 = 1_000_000;
 
-/// Bytes of the stack that a walk may use; 4,032 were measured in a release build, 5,256 in a build with assertions, whose
-/// decoder of unwind tables is optimised less (design/stack-walk-api.md).
+/// Bytes of the stack that a walk may use; 4,032 were measured in a release build, 5,256 in a build with assertions,
+/// whose decoder of unwind tables is optimised less (design/stack-walk-api.md).
 const MAX_STACK: i64 = if cfg!(debug_assertions) { 5632 } else { 4096 };
 
-/// What `StackApi` printed, by section.
+/// Lines that `StackApi` printed, by section.
 struct Answers(BTreeMap<String, Vec<String>>);
 
 impl Answers {
@@ -252,8 +252,8 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// Codes by the state of a thread: unknown to the VM, attached, detached again, at the event of its end, ending, and in
-    /// native code when the VM has ended. Each program waits for a signal in the last instructions of a thread.
+    /// Codes by the state of a thread: unknown to the VM, attached, detached again, at the event of its end, ending,
+    /// and in native code when the VM has ended. Each program waits for a signal in the last instructions of a thread.
     fn states(jdk) {
         let client = api_client("stackstates", &["iterator", "calltrace"]);
         let run = Workload::new("StackStates").argument(client.display()).run_with_agent(jdk, "mode=api,strict");
@@ -331,7 +331,7 @@ on_every_jdk! { concurrent;
         }
         let compared = answers.section("compared")[0].split(' ').collect::<Vec<_>>();
         assert!(compared[1].parse::<u64>().expect("a number") > 1000 && compared[3] == "0", "{compared:?}");
-        // On the alternate stack in Java code; a hundred samples were awaited.
+        // On the alternate stack in Java code; the program waited for a hundred samples.
         answers.check("timer", &["failed 0 cut 0"]);
         let thread = answers.section("virtual");
         if thread == ["none"] {
@@ -401,7 +401,7 @@ fn run_timer(jdk: &Jdk, class: &'static str, seconds: u32, options: &str) -> Str
     run_timer_by(&[], jdk, class, seconds, options)
 }
 
-/// As [`run_timer`]; `launcher` starts the JVM.
+/// Like [`run_timer`]; `launcher` starts the JVM.
 fn run_timer_by(launcher: &[&str], jdk: &Jdk, class: &'static str, seconds: u32, options: &str) -> String {
     run_client(jdk, Workload::new(class).argument(seconds).launcher(launcher), options)
 }
@@ -419,8 +419,8 @@ fn run_client(jdk: &Jdk, workload: Workload, options: &str) -> String {
 }
 
 on_every_jdk! { concurrent;
-    /// Walks at every tick of a program that deoptimises all the time: none fails, and where AsyncGetCallTrace has a trace,
-    /// ours is the same below the interrupted frame, or theirs has lost frames.
+    /// Walks at every tick of a program that deoptimises all the time: none fails, and where AsyncGetCallTrace has a
+    /// trace, ours is the same below the interrupted frame, or theirs has lost frames.
     fn beside_async_get_call_trace(jdk) {
         let report = run_timer(jdk, "DeoptStorm", 6, "1000");
         let (ours, theirs) = (numbers(&report, "calltrace"), numbers(&report, "agct"));
@@ -437,7 +437,8 @@ on_every_jdk! { concurrent;
         assert!(theirs["ok"] <= ours["ok"], "{report}");
         let compared = numbers(&report, "compared");
         assert!(compared["both"] > 100 && compared["identical"] > 0, "{report}");
-        // Measured: 13 to 47 of 900 to 1,300 differ; in the program's own code 0 or 1 is undecided, elsewhere 0 to 7 are.
+        // Measured: 13 to 47 of 900 to 1,300 differ; in the program's own code 0 or 1 is undecided, elsewhere 0 to 7
+        // are.
         let verdicts = Verdicts::of(&report);
         let differing = ["longer", "shorter", "theirs_cut", "different"].map(|kind| compared[kind]).iter().sum::<i64>();
         assert_eq!(verdicts.they_lost + verdicts.undecided + verdicts.elsewhere, differing, "all are printed: {report}");
@@ -447,8 +448,8 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// Twenty walks with random stack and frame pointers at every tick, in Java code, stubs and the VM; none of these, nor
-    /// the true walk, calls the allocator.
+    /// Twenty walks with random stack and frame pointers at every tick, in Java code, stubs and the VM; none of these,
+    /// nor the true walk, calls the allocator.
     fn wrong_registers_in_handlers_without_allocation(jdk) {
         let preload = format!("LD_PRELOAD={}", native_library("tripwire").display());
         let report = run_timer_by(&["env", &preload], jdk, "Exceptions", 3, "1000,fuzz");
@@ -468,9 +469,9 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// A signal every 100 microseconds in a program whose walks begin in all parts of the VM, and in one that deoptimises all
-    /// the time: with some 20,000 samples of each, a share of 0.2 % fails for certain. Each sample is at another instruction
-    /// than the last.
+    /// A signal every 100 microseconds in a program whose walks begin in all parts of the VM, and in one that
+    /// deoptimises all the time: with some 20,000 samples of each, a share of 0.2 % fails for certain. Each sample is
+    /// at another instruction than the last.
     fn walks_fail_rarely(jdk) {
         for class in ["Exceptions", "DeoptStorm"] {
             let report = run_timer(jdk, class, 2, "100,walks");
@@ -488,9 +489,9 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// Each handler orders the next signal, so early that some find the thread where the last one did; half of the walks have
-    /// native frames. In a program that deoptimises all the time, and in a database, in which the VM deoptimises methods that a
-    /// walk has found on the stack: no crash, and few walks fail.
+    /// Each handler orders the next signal, so early that some find the thread where the last one did; half of the
+    /// walks have native frames. In a program that deoptimises all the time, and in a database, in which the VM
+    /// deoptimises methods that a walk has found on the stack: no crash, and few walks fail.
     fn signals_at_the_highest_rate(jdk) {
         let scratch = tempfile::tempdir().expect("a folder");
         let programs = [
@@ -516,7 +517,8 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// The example profiler: no more walks fail than `FAILING` gives by chance, and its stacks are those of the program.
+    /// The example profiler: no more walks fail than `FAILING` gives by chance, and its stacks are those of the
+    /// program.
     fn example_profiler(jdk) {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("stacks.txt");

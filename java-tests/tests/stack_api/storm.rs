@@ -1,8 +1,9 @@
 //! Judges traces of `DeoptStorm` that differ from AsyncGetCallTrace's, by the calls that the program's source contains.
 //!
-//! AsyncGetCallTrace loses frames while code is deoptimised: the newest, of a method that was entered a moment ago, or all
-//! that are older than the interrupted one. Neither can be seen in its trace alone. Evidence for our trace is the source:
-//! each of our frames is called by the method of the next one, and our oldest frame is the program's first method.
+//! AsyncGetCallTrace loses frames while code is deoptimised: the newest, of a method that was entered a moment ago, or
+//! all that are older than the interrupted one. Neither can be seen in its trace alone. Evidence for our trace is the
+//! source: each of our frames is called by the method of the next one, and our oldest frame is the program's first
+//! method.
 
 /// Methods of the program that another one calls, with their callers.
 const CALLS: [(&str, &[&str]); 9] = [
@@ -48,7 +49,8 @@ impl<'a> Trace<'a> {
         names.windows(2).all(called) && self.is_of_main()
     }
 
-    /// The oldest frame is the first method of the program's only thread; a list of the same thread without it has lost frames.
+    /// The oldest frame is the first method of the program's only thread; a list of the same thread without it has lost
+    /// frames.
     fn is_of_main(&self) -> bool {
         self.0.last().is_some_and(|frame| Self::own(frame) == Some(FIRST))
     }
@@ -57,12 +59,12 @@ impl<'a> Trace<'a> {
 /// How many differing pairs of traces were judged, and for whom.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    /// Ours is a possible stack of the program, and theirs lacks its newest or its oldest frames; or ours begins in code of
-    /// the JDK and reaches the first method, and theirs does not.
+    /// Ours is a possible stack of the program, and theirs lacks its newest or its oldest frames; or ours begins in
+    /// code of the JDK and reaches the first method, and theirs does not.
     pub they_lost: i64,
     /// The newest frame of ours is a method of the program, and nothing decides.
     pub undecided: i64,
-    /// As before, in code of the JDK, whose calls are not known here.
+    /// The same in code of the JDK, whose calls are not known here.
     pub elsewhere: i64,
 }
 

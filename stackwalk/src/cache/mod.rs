@@ -31,6 +31,7 @@ use crate::hotspot::nmethod::{DebugInfo, Identity};
 use crate::hotspot::pc_desc::PcMatch;
 use crate::hotspot::scope_desc::{PACKED_MARK, Scope};
 use crate::limits::MAX_INLINE_DEPTH;
+use crate::memory::Span;
 
 pub(crate) use codes::Code;
 use codes::{CODE_SLOTS, CODES, Codes, CopyPlace};
@@ -379,10 +380,11 @@ impl ScopeCache {
     /// Makes room for a copy of this debug information; returns where pcs and scopes go, and where the metadata goes. `None`
     /// if it is too large or its parts do not lie one behind the other.
     pub(crate) fn reserve_copy(&mut self, number: u32, debug: &DebugInfo) -> Option<(&mut [u8], &mut [u8])> {
-        let size = |(start, end): (u64, u64)| end.checked_sub(start).filter(|&size| size <= MAX_COPY);
+        let size = |span: Span| span.end.checked_sub(span.start).filter(|&size| size <= MAX_COPY);
         let (pcs, scopes, metadata) = (size(debug.pcs)?, size(debug.scopes)?, size(debug.metadata)?);
         let total = pcs + scopes.next_multiple_of(8) + metadata;
-        let regular = pcs.is_multiple_of(8) && metadata.is_multiple_of(8) && debug.pcs.1 == debug.scopes.0;
+        let regular =
+            pcs.is_multiple_of(8) && metadata.is_multiple_of(8) && debug.pcs.end == debug.scopes.start;
         if total > MAX_COPY || !regular {
             return None;
         }

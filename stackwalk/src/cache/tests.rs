@@ -113,9 +113,9 @@ fn pcs_of_a_replaced_compilation_are_never_found() {
 fn copies_are_bounded_and_used_ones_stay() {
     let mut cache = ScopeCache::new();
     let debug = |size: u64| DebugInfo {
-        pcs: (0, 16),
-        scopes: (16, 16 + size),
-        metadata: (1 << 20, (1 << 20) + 8),
+        pcs: Span { start: 0, end: 16 },
+        scopes: Span { start: 16, end: 16 + size },
+        metadata: Span { start: 1 << 20, end: (1 << 20) + 8 },
         is_in_blob: false,
     };
     let kept = add(&mut cache, 64, IDENTITY);

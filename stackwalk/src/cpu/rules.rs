@@ -66,13 +66,13 @@ pub(crate) enum PollFrame {
     Untouched,
     /// The slot of the return address, in the blob of loop polls.
     SlotPushed,
-    /// That slot and the frame pointer of the code that polled.
+    /// The slot and the frame pointer of the code that polled.
     FpPushed,
     /// fp is the frame pointer.
     Complete,
 }
 
-/// Where a stub that has looked up an exception handler keeps the handler's address.
+/// Place of the address of an exception handler that a stub has looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(dead_code, reason = "a CPU has some of these")]
 pub(crate) enum HandlerPlace {
@@ -84,7 +84,7 @@ pub(crate) enum HandlerPlace {
     Register,
 }
 
-/// Where the routine that forwards a pending exception keeps its return address.
+/// Place of the return address of the routine that forwards a pending exception.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(dead_code, reason = "a CPU has some of these")]
 pub(crate) enum ForwardExceptionPlace {
@@ -118,4 +118,13 @@ pub(crate) struct UpcallFrame {
     pub(crate) data: u64,
     /// Bytes from the first instruction to the return address of the call that fills the data.
     pub(crate) entered: u64,
+}
+
+/// Stack that entry code has taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    /// Bytes between sp and the return address.
+    pub(crate) bytes: u64,
+    /// True if the word below the return address is the caller's fp.
+    pub(crate) is_fp_saved: bool,
 }

@@ -58,3 +58,16 @@ macro_rules! words {
     };
 }
 pub(crate) use words;
+
+/// Declares a record of general-purpose registers.
+macro_rules! registers {
+    ($(#[$outer:meta])* pub struct $name:ident { $($register:ident)* }) => {
+        $crate::cpu::words::words! {
+            $(#[$outer])*
+            pub struct $name {
+                $(#[doc = concat!("Register `", stringify!($register), "`.")] pub $register: u64,)*
+            }
+        }
+    };
+}
+pub(crate) use registers;

@@ -1,8 +1,8 @@
 //! The archive of classes (CDS), which is mapped when the VM starts.
 //!
-//! Classes, methods and names in it are those of the JDK's own classes for the most part. The VM maps it before the first
-//! class is loaded and unmaps it only if that fails; classes of it that are unloaded keep their memory.
-//! The first redefinition of a class maps the read-only part again, writable, at the same place.
+//! Classes, methods and names in it are those of the JDK's own classes for the most part. The VM maps it before the
+//! first class is loaded and unmaps it only if that fails; classes of it that are unloaded keep their memory. The first
+//! redefinition of a class maps the read-only part again, writable, at the same place.
 //! Sources: `MetaspaceShared::initialize_runtime_shared_and_meta_spaces`, `unmap_archive` and
 //! `remap_shared_readonly_as_readwrite` (`cds/metaspaceShared.cpp`), `MetadataFactory::free_metadata`
 //! (`memory/metadataFactory.hpp`: nothing that is shared), JDK 17 to 25.

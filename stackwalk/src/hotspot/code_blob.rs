@@ -1,9 +1,9 @@
 //! Header of a `CodeBlob`: its kind, the bounds of its instructions, the size of its frame.
 //!
-//! JDK 11 to 21 tell kinds apart by C++ vtable only, so the blob's name decides; from JDK 24 on a `_kind` byte
-//! exists, but still one kind for all buffers (interpreter, stubs) and one for both sorts of nmethod. A buffer with a name
-//! that is not known holds routines; those among which is the return barrier are those of continuations.
-//! The names are literals in the VM's sources, not user data.
+//! JDK 11 to 21 distinguish kinds by C++ vtable only, so the blob's name decides; from JDK 24 on a `_kind` byte exists,
+//! but still one kind for all buffers (interpreter, stubs) and one for both sorts of nmethod. A buffer with a name that
+//! is not known holds routines; those among which is the return barrier are those of continuations. The names are
+//! literals in the VM's sources, not user data.
 //! Sources: `code/codeBlob.{hpp,cpp}`, `code/nmethod.cpp`, JDK 11 to 25.
 
 use super::layout::{BlobLayout, CodeBounds};
@@ -65,8 +65,8 @@ const NAME_BYTES: usize = 48;
 const MAX_FRAME_WORDS: i32 = 1 << 16;
 
 impl CodeBlob {
-    /// Reads the header at `address`; `pc` must lie in its instructions. Routines among which is the return `barrier` are
-    /// those of continuations.
+    /// Reads the header at `address`; `pc` must lie in its instructions. Routines among which is the return `barrier`
+    /// are those of continuations.
     pub(crate) fn read<M: Memory + ?Sized>(
         layout: &BlobLayout,
         memory: &M,
@@ -143,8 +143,8 @@ fn kind<M: Memory + ?Sized>(
     let length = read_c_string(memory, name, &mut bytes)?;
     let name = bytes.get(..length).unwrap_or_default();
     Ok(match kind_of_name(name) {
-        // Not one of the known ones: what else lies in a buffer are routines, whatever the buffer is called. The interpreter
-        // calls handlers of signatures through a register, so no call leads to them.
+        // Not one of the known ones: what else lies in a buffer are routines, whatever the buffer is called. The
+        // interpreter calls handlers of signatures through a register, so no call leads to them.
         Some(BlobKind::RuntimeStub) if is_buffer && !name.starts_with(SIGNATURE_HANDLERS) => {
             Some(BlobKind::StubRoutines)
         }
@@ -175,7 +175,7 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hotspot::layout::SizedField;
+    use crate::hotspot::offsets::SizedField;
     use crate::hotspot::rows::BlobKindValues;
     use crate::memory::StackCopy;
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_return_barrier_tells_the_routines_of_continuations() {
+    fn routines_with_the_return_barrier_are_those_of_continuations() {
         for name in [&b"StubRoutines (continuationstubs)\0"[..], b"continuation_blob (stub gen)\0"] {
             assert_eq!(blob(name, 3, Some(0x1090)), Some(BlobKind::ContinuationStubs));
             assert_eq!(blob(name, 3, Some(0x2000)), Some(BlobKind::StubRoutines));

@@ -7,8 +7,9 @@
 //! Blocks are freed and reused concurrently: the caller has to check what it finds.
 //! Sources: `memory/heap.{hpp,cpp}`, `code/codeCache.cpp`, JDK 11 to 25.
 
-use super::layout::{CodeHeapLayout, SizedField};
+use super::layout::CodeHeapLayout;
 use super::layout_error::LayoutError;
+use super::offsets::SizedField;
 use crate::limits::{MAX_CODE_HEAPS, MAX_SEGMENT_HOPS};
 use crate::memory::{Memory, Unreadable, at};
 use crate::stop::Stop;

@@ -1,9 +1,9 @@
 //! Which parts of the reserved heap have memory.
 //!
-//! Problem: a collector reserves addresses for the largest heap and commits memory for what it uses; a load from the rest
-//! faults.
-//! Approach: each collector keeps account of it in words that the VM's tables describe. They stay where they are as long
-//! as the VM lives; what they say changes.
+//! Problem: a collector reserves addresses for the largest heap and commits memory for what it uses; a load from the
+//! rest faults.
+//! Approach: each collector keeps account of it in words that the VM's tables describe. They stay where they are as
+//! long as the VM lives; what they say changes.
 //!
 //! ```text
 //! Serial      _young_gen, _old_gen -> _virtual_space, from _low to _high
@@ -13,12 +13,12 @@
 //! ZGC         _heap._page_table._map[offset >> granule shift] -> page; in use if there is one
 //! ```
 //!
-//! The number of ZGC's entries is in no table of the VM: it is the word before the pointer to them (`ZGranuleMap::_size`).
-//! In JDK 25 it is smaller than the offsets that an address has room for.
+//! The number of ZGC's entries is in no table of the VM: it is the word before the pointer to them
+//! (`ZGranuleMap::_size`). In JDK 25 it is smaller than the offsets that an address has room for.
 //! The result is `None` if a row is missing (Parallel in JDK 28) or what was read does not fit together.
 //! Sources: `memory/virtualspace.hpp`, `gc/parallel/psVirtualspace.hpp`, `gc/g1/{heapRegionManager,g1BiasedArray}.hpp`
-//! (`g1HeapRegionManager` in JDK 25), `gc/shenandoah/shenandoahHeapRegion.hpp`, `gc/z/{zPageTable,zGranuleMap}.hpp`, JDK 21
-//! and 25.
+//! (`g1HeapRegionManager` in JDK 25), `gc/shenandoah/shenandoahHeapRegion.hpp`, `gc/z/{zPageTable,zGranuleMap}.hpp`,
+//! JDK 21 and 25.
 //! Invariant: a signal handler calls [`Committed::holds`]; it takes no lock and allocates nothing.
 
 #![deny(
@@ -37,8 +37,8 @@ use crate::memory::{Memory, at};
 /// `HeapRegionType::FreeTag` (`gc/g1/heapRegionType.hpp`): a region that may be given back.
 const FREE: u32 = 0;
 
-/// `ShenandoahHeapRegion::_empty_committed` (`gc/shenandoah/shenandoahHeapRegion.hpp`): it may be given back, after which
-/// its state is `_empty_uncommitted`, 0.
+/// `ShenandoahHeapRegion::_empty_committed` (`gc/shenandoah/shenandoahHeapRegion.hpp`): it may be given back, after
+/// which its state is `_empty_uncommitted`, 0.
 const EMPTY_COMMITTED: u32 = 1;
 
 /// The account that a collector keeps of its committed memory.
@@ -132,17 +132,24 @@ impl Regions {
 }
 
 impl HotSpot {
-    /// The account of the collector in use, whose objects lie in `range`; `None` if it is unknown. The VM must have
-    /// started.
-    pub(super) fn committed<M: Memory + ?Sized>(&self, memory: &M, range: (u64, u64)) -> Option<Committed> {
+    /// The account of the collector in use, whose objects lie from `start` up to `end`; `None` if it is unknown. The VM
+    /// must have started.
+    pub(super) fn committed<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        start: u64,
+        end: u64,
+    ) -> Option<Committed> {
         let flag = |name| self.bool_flag(memory, name) == Some(true);
         let heap = memory.read_u64(self.layout.continuation.heap?).ok()?;
         let layout = &self.layout.heap;
         match () {
             () if flag("UseSerialGC") => serial(memory, heap, &layout.serial?),
             () if flag("UseParallelGC") => parallel(memory, heap, &layout.parallel?),
-            () if flag("UseG1GC") => g1(memory, heap, range, &layout.g1?),
-            () if flag("UseShenandoahGC") => shenandoah(memory, heap, range, &layout.shenandoah?),
+            () if flag("UseG1GC") => g1(memory, heap, &layout.g1?)?.regions(memory, start, end),
+            () if flag("UseShenandoahGC") => {
+                shenandoah(memory, heap, &layout.shenandoah?)?.regions(memory, start, end)
+            }
             () => None,
         }
     }
@@ -170,13 +177,12 @@ fn serial<M: Memory + ?Sized>(memory: &M, heap: u64, layout: &SerialLayout) -> O
         let space = at(generation, layout.space);
         Some(Space { low: at(space, layout.low), high: at(space, layout.high) })
     };
-    let [young, old] = layout.generations;
-    Some(Committed::Spaces([space(young)?, space(old)?]))
+    Some(Committed::Spaces([space(layout.young)?, space(layout.old)?]))
 }
 
 fn parallel<M: Memory + ?Sized>(memory: &M, heap: u64, layout: &ParallelLayout) -> Option<Committed> {
     let follow = |address| memory.read_u64(address).ok().filter(|&pointer| pointer != 0);
-    let space = |(generation, space)| {
+    let space = |generation, space| {
         let generation = match generation {
             FieldRow::Static { address } => address,
             FieldRow::Instance { offset, .. } => at(heap, offset),
@@ -184,36 +190,29 @@ fn parallel<M: Memory + ?Sized>(memory: &M, heap: u64, layout: &ParallelLayout) 
         let space = follow(at(follow(generation)?, space))?;
         Some(Space { low: at(space, layout.low), high: at(space, layout.high) })
     };
-    let [young, old] = layout.generations;
-    Some(Committed::Spaces([space(young)?, space(old)?]))
+    let young = space(layout.young, layout.young_space)?;
+    Some(Committed::Spaces([young, space(layout.old, layout.old_space)?]))
 }
 
-fn g1<M: Memory + ?Sized>(memory: &M, heap: u64, range: (u64, u64), layout: &G1Layout) -> Option<Committed> {
+fn g1<M: Memory + ?Sized>(memory: &M, heap: u64, layout: &G1Layout) -> Option<Array> {
     let table = at(heap, layout.table);
-    let array = Array {
+    Some(Array {
         base: memory.read_u64(at(table, layout.base)).ok()?,
         length: memory.read_u64(at(table, layout.length)).ok()?,
         shift: memory.read_u32(at(table, layout.shift)).ok()?,
         bottom: layout.bottom,
         state: RegionState { offset: layout.state, unused: FREE },
-    };
-    array.regions(memory, range)
+    })
 }
 
-fn shenandoah<M: Memory + ?Sized>(
-    memory: &M,
-    heap: u64,
-    range: (u64, u64),
-    layout: &ShenandoahLayout,
-) -> Option<Committed> {
-    let array = Array {
+fn shenandoah<M: Memory + ?Sized>(memory: &M, heap: u64, layout: &ShenandoahLayout) -> Option<Array> {
+    Some(Array {
         base: memory.read_u64(at(heap, layout.base)).ok()?,
         length: memory.read_u64(at(heap, layout.length)).ok()?,
         shift: u32::try_from(memory.read_u64(layout.shift).ok()?).ok()?,
         bottom: layout.bottom,
         state: RegionState { offset: layout.state, unused: EMPTY_COMMITTED },
-    };
-    array.regions(memory, range)
+    })
 }
 
 /// Pointers to the regions of a heap, in the order of their addresses.
@@ -227,9 +226,8 @@ struct Array {
 }
 
 impl Array {
-    /// Returns the table if it has an entry for each region of the range.
-    fn regions<M: Memory + ?Sized>(&self, memory: &M, range: (u64, u64)) -> Option<Committed> {
-        let (start, end) = range;
+    /// Returns the table if it has an entry for each region from `start` up to `end`.
+    fn regions<M: Memory + ?Sized>(&self, memory: &M, start: u64, end: u64) -> Option<Committed> {
         let first = start.checked_shr(self.shift)?;
         let is_aligned = first.checked_shl(self.shift) == Some(start);
         let is_complete = end.checked_sub(start)?.checked_shr(self.shift) == Some(self.length);
@@ -243,7 +241,7 @@ impl Array {
             end: first.checked_add(self.length)?,
             state: Some(self.state),
         };
-        // The first region that exists tells where it begins.
+        // The first region that exists has its own address.
         let (number, region) = (first..regions.end).find_map(|number| {
             let region = memory.read_u64(regions.entry(number)).ok().filter(|&region| region != 0)?;
             Some((number, region))

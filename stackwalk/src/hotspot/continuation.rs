@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Problem: the tables of most releases describe none of this.
-//! Approach: the offset of `_cont_entry` is the operand of the barrier's first instruction, which is searched for in the
-//! short blobs of routines. The agent gets the declared fields of the classes from JNI ([`ChunkClass`]). The stack words begin where an
-//! ordinary instance would end (`Klass::_layout_helper`).
+//! Approach: the offset of `_cont_entry` is the operand of the barrier's first instruction, which is searched for in
+//! the short blobs of routines. The agent gets the declared fields of the classes from JNI ([`ChunkClass`]). The stack
+//! words begin where an ordinary instance would end (`Klass::_layout_helper`).
 //! The result is `None` if anything is missing. A walk then ends at the barrier, marked as cut.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/{stackChunkOop,instanceStackChunkKlass}.*`,
 //! `cpu/x86/stubGenerator_x86_64.cpp` (`generate_cont_thaw`), `cpu/x86/sharedRuntime_x86_64.cpp`
@@ -32,14 +32,14 @@ use crate::memory::{Memory, at};
 /// inside the heap are followed.
 const ENTRY_PARENT: u32 = 8;
 
-/// First release in which a thread that returns from native code may take the state of Java code before it has looked for
-/// a pause in progress (JDK-8390604).
+/// First release in which a thread that returns from native code may take the state of Java code before it has looked
+/// for a pause in progress (JDK-8390604).
 const FIRST_TO_POLL_IN_JAVA: u32 = 28;
 
 /// Largest blob that is searched for the barrier, in bytes: it holds a few short stubs; 4 KiB seen.
 const MAX_STUBS: usize = 16 << 10;
 
-/// The field of a `StackChunk` that tells where its frames end.
+/// The field of a `StackChunk` with the end of its frames.
 ///
 /// Source: JDK-8329088, which replaced `argsize` by `bottom` in JDK 23 and 21.0.5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +114,7 @@ pub struct FrozenOffsets {
     pub narrow: Option<(u64, u32)>,
     /// Addresses that objects may have.
     pub heap: (u64, u64),
-    /// Which of these have memory; `None` if that is unknown.
+    /// The part of these that has memory; `None` if that is unknown.
     pub committed: Option<Committed>,
     /// How references lead to objects.
     pub objects: Objects,
@@ -136,8 +136,8 @@ pub struct FrozenOffsets {
 pub const CHUNK_FIELD_BYTES: u32 = 128;
 
 impl FrozenOffsets {
-    /// Returns whether a chunk's header and all fields of interest lie in its first [`CHUNK_FIELD_BYTES`], before the stack
-    /// words.
+    /// Returns whether a chunk's header and all fields of interest lie in its first [`CHUNK_FIELD_BYTES`], before the
+    /// stack words.
     fn has_short_fields(&self) -> bool {
         let class = &self.class;
         let (ChunkBottom::Field(bottom) | ChunkBottom::Arguments(bottom)) = class.bottom;
@@ -148,9 +148,9 @@ impl FrozenOffsets {
 
     /// Returns whether the entry at `entry` is a filled one on the stack of a thread stopped at `pc` with this sp.
     ///
-    /// `_cont_entry` is set before the entry is filled, the entry is filled before anything is called, and `_cont_entry` is
-    /// reset before the entry is popped. With sp below the entry, something was called. With sp at the entry, a pc in the
-    /// first instructions of the return barrier shows that a call has returned.
+    /// `_cont_entry` is set before the entry is filled, the entry is filled before anything is called, and
+    /// `_cont_entry` is reset before the entry is popped. With sp below the entry, something was called. With sp at the
+    /// entry, a pc in the first instructions of the return barrier shows that a call has returned.
     /// Sources: `gen_continuation_enter` in `sharedRuntime_x86_64.cpp`, `generate_cont_thaw` in
     /// `stubGenerator_x86_64.cpp`, JDK 21 and 25.
     #[must_use]
@@ -167,11 +167,11 @@ fn is_entered(entry: u64, pc: u64, sp: u64, barrier: u64) -> bool {
 struct Header {
     /// Offset of the 8 bytes that hold the class word.
     klass: u32,
-    /// Which of their bits it takes.
+    /// The bits of these that it takes.
     mask: u64,
     /// Bits below it.
     shift: u32,
-    /// Where the header ends: an array's length follows.
+    /// End of the header: an array's length follows.
     end: u32,
 }
 

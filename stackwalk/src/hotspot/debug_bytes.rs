@@ -1,12 +1,12 @@
 //! The bytes of an nmethod's debug information: read in blocks, or from a copy of all of it.
 //!
-//! Problem: from JDK 23 on debug information lies outside the code cache, where each read may be a system call. Up to JDK 22 it
-//! lies in the blob, where reads are loads.
+//! Problem: from JDK 23 on debug information lies outside the code cache, where each read may be a system call. Up to
+//! JDK 22 it lies in the blob, where reads are loads.
 //! Approach: one decoder over [`DebugBytes`]; blocks are large where a read is expensive and small where it is cheap.
 //! Invariant: no byte outside the bounds of its part is returned.
 
 use super::nmethod::DebugInfo;
-use crate::memory::{Memory, Unreadable, Window};
+use crate::memory::{Block, Memory, Span, Unreadable, Window};
 
 /// Part of the debug information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,7 @@ impl<'a, M: Memory + ?Sized> Windowed<'a, M> {
         Self { memory, windows, debug, is_loaded: debug.is_loaded(memory) }
     }
 
-    fn region(&self, part: Part) -> (u64, u64) {
+    fn region(&self, part: Part) -> Span {
         match part {
             Part::Pcs => self.debug.pcs,
             Part::Scopes => self.debug.scopes,
@@ -87,26 +87,24 @@ impl<'a, M: Memory + ?Sized> Windowed<'a, M> {
 
 impl<M: Memory + ?Sized> DebugBytes for Windowed<'_, M> {
     fn size(&self, part: Part) -> u64 {
-        let (start, end) = self.region(part);
-        end.saturating_sub(start)
+        self.region(part).size()
     }
 
     fn get(&mut self, part: Part, offset: u64, length: usize) -> Result<&[u8], Unreadable> {
-        let region = self.region(part);
-        let at = region.0.wrapping_add(offset);
-        let (lead, most) = if self.is_loaded { (0, LOADED_BLOCK) } else { (u64::MAX, usize::MAX) };
-        let Self { memory, windows, .. } = self;
+        let Span { start: low, end } = self.region(part);
+        let start = low.checked_add(offset).ok_or(Unreadable(offset))?;
+        let most = if self.is_loaded { LOADED_BLOCK } else { usize::MAX };
+        let block = |lead| Block { low, lead: if self.is_loaded { 0 } else { lead }, most };
+        let (memory, rest) = (self.memory, Span { start, end });
         match part {
-            Part::Pcs => windows.pcs.get(*memory, at, length, region, (0, most)),
-            Part::Scopes => windows.scopes.get(*memory, at, length, region, (lead.min(SCOPES_LEAD), most)),
-            Part::Metadata => {
-                windows.metadata.get(*memory, at, length, region, (lead.min(METADATA_LEAD), most))
-            }
+            Part::Pcs => self.windows.pcs.get(memory, rest, length, block(0)),
+            Part::Scopes => self.windows.scopes.get(memory, rest, length, block(SCOPES_LEAD)),
+            Part::Metadata => self.windows.metadata.get(memory, rest, length, block(METADATA_LEAD)),
         }
     }
 
     fn number(&mut self, part: Part, offset: u64) -> Result<i32, Unreadable> {
-        self.memory.read_i32(self.region(part).0.wrapping_add(offset))
+        self.memory.read_i32(self.region(part).start.wrapping_add(offset))
     }
 
     fn entries_at_once(&self) -> u64 {

@@ -2,8 +2,8 @@
 //!
 //! An interpreter frame holds its `Method*` and, while it calls, its bytecode pointer in fixed slots below fp;
 //! while bytecodes run the pointer lives in a register and the slot is old.
-//! A pointer into the method's own bytecodes proves both, so the pair can be cached by `Method*`: a reused address leads to
-//! other bytecodes.
+//! A pointer into the method's own bytecodes proves both, so the pair can be cached by `Method*`: a reused address
+//! leads to other bytecodes.
 //! Sources: `runtime/frame.cpp`, `cpu/x86/frame_x86.hpp`, `oops/constMethod.hpp`, JDK 11 to 25.
 
 use super::layout::MethodLayout;

@@ -1,118 +1,16 @@
 //! Offsets of every VM field the walker uses, resolved once from the tables.
 //!
-//! Two builds of the same JDK release differ in offsets, and releases differ in field names, widths and owners,
-//! so nothing here is a number: a field is named, found or not found, and its width comes from its C++ type.
-//! The rows looked for are in `rows`; this file gives each a meaning and a type.
+//! The rows are in `rows`; this file gives each a meaning and a type.
 //! A field that some supported JDK lacks is an `Option`; its comment names the JDKs that have it.
 //! Field names: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
-use super::colour_layout::{AddressColourLayout, ShiftedColourLayout};
-use super::heap_layout::HeapLayout;
+use super::heap_layout::{AddressColourLayout, HeapLayout, ShiftedColourLayout};
 use super::layout_error::LayoutError;
+use super::offsets::{SizedField, constant, layouts, need, size, sized};
 use super::rows::{BlobKindValues, FieldTable, Tables};
-use super::vm_structs::{FieldRow, VmSymbols, offset, variable};
+use super::vm_structs::{VmSymbols, offset, variable};
 use crate::cpu::{ENTRY_WRAPPER, INTERPRETER_SENDER_SP};
-use crate::memory::{Memory, Unreadable, at, field};
-
-/// An instance field whose width differs between JDKs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SizedField {
-    pub(crate) offset: u32,
-    pub(crate) width: u8,
-}
-
-impl SizedField {
-    /// Reads the field of the object at `object`, zero-extended.
-    pub(crate) fn read<M: Memory + ?Sized>(self, memory: &M, object: u64) -> Result<u64, Unreadable> {
-        let at = at(object, self.offset);
-        match self.width {
-            1 => memory.read_u8(at).map(u64::from),
-            2 => memory.read_u16(at).map(u64::from),
-            4 => memory.read_u32(at).map(u64::from),
-            _ => memory.read_u64(at),
-        }
-    }
-
-    /// The field of an object whose first bytes are in `block`, zero-extended; `None` if it lies behind them.
-    pub(crate) fn of_block(self, block: &[u8]) -> Option<u64> {
-        match self.width {
-            1 => field(block, self.offset).map(|bytes| u64::from(u8::from_ne_bytes(bytes))),
-            2 => field(block, self.offset).map(|bytes| u64::from(u16::from_ne_bytes(bytes))),
-            4 => field(block, self.offset).map(|bytes| u64::from(u32::from_ne_bytes(bytes))),
-            _ => field(block, self.offset).map(u64::from_ne_bytes),
-        }
-    }
-
-    /// Reads the field of the object at `object`, sign-extended.
-    pub(crate) fn read_signed<M: Memory + ?Sized>(self, memory: &M, object: u64) -> Result<i64, Unreadable> {
-        let at = at(object, self.offset);
-        match self.width {
-            1 => memory.read_u8(at).map(|value| i64::from(value.cast_signed())),
-            2 => memory.read_u16(at).map(|value| i64::from(value.cast_signed())),
-            4 => memory.read_i32(at).map(i64::from),
-            _ => memory.read_u64(at).map(u64::cast_signed),
-        }
-    }
-}
-
-fn sized(row: Option<FieldRow>) -> Option<SizedField> {
-    match row {
-        Some(FieldRow::Instance { offset, width }) if width != 0 => Some(SizedField { offset, width }),
-        _ => None,
-    }
-}
-
-/// Size of a C++ type, which every supported JDK has in its tables.
-fn size(size: Option<u64>, name: &'static str) -> Result<u64, LayoutError> {
-    size.ok_or(LayoutError::MissingType(name))
-}
-
-/// A constant that every supported JDK has in its tables.
-fn constant(value: Option<i32>, name: &'static str) -> Result<i32, LayoutError> {
-    value.ok_or(LayoutError::MissingConstant(name))
-}
-
-/// Resolves a field, or returns the error that names it.
-macro_rules! need {
-    ($kind:ident $tables:ident . $row:ident) => {
-        $kind($tables.fields.$row).ok_or(LayoutError::MissingField(FieldTable::names(stringify!($row))))?
-    };
-}
-
-/// Declares groups of offsets and how each is resolved from the tables:
-///
-/// - `offset(row)`, `sized(row)`, `variable(row)`: a field that every supported JDK has;
-/// - `find_offset(row)`, `find_sized(row)`, `find_variable(row)`: a field that some have;
-/// - `made(Type, expression)`: anything else.
-macro_rules! layouts {
-    (|$tables:ident| $($(#[$outer:meta])* $name:ident {
-        $($(#[$doc:meta])* $field:ident: $rule:ident($($what:tt)*),)*
-    })*) => {$(
-        $(#[$outer])*
-        #[derive(Clone, Copy, Debug)]
-        pub(crate) struct $name {
-            $($(#[$doc])* pub(crate) $field: layouts!(@type $rule($($what)*)),)*
-        }
-
-        impl $name {
-            fn resolve($tables: &Tables) -> Result<Self, LayoutError> {
-                Ok(Self { $($field: layouts!(@value $tables $rule($($what)*)),)* })
-            }
-        }
-    )*};
-    (@type offset($row:ident)) => { u32 };
-    (@type sized($row:ident)) => { SizedField };
-    (@type variable($row:ident)) => { u64 };
-    (@type find_offset($row:ident)) => { Option<u32> };
-    (@type find_sized($row:ident)) => { Option<SizedField> };
-    (@type find_variable($row:ident)) => { Option<u64> };
-    (@type made($kind:ty, $value:expr)) => { $kind };
-    (@value $tables:ident find_offset($row:ident)) => { offset($tables.fields.$row) };
-    (@value $tables:ident find_sized($row:ident)) => { sized($tables.fields.$row) };
-    (@value $tables:ident find_variable($row:ident)) => { variable($tables.fields.$row) };
-    (@value $tables:ident made($kind:ty, $value:expr)) => { $value };
-    (@value $tables:ident $kind:ident($row:ident)) => { need!($kind $tables.$row) };
-}
+use crate::memory::Memory;
 
 layouts! { |tables|
     /// `CodeCache`, `CodeHeap`, `HeapBlock`.
@@ -136,7 +34,7 @@ layouts! { |tables|
         name: offset(blob_name),
         size: offset(blob_size),
         kind: find_offset(blob_kind),
-        kinds: made(BlobKindValues, tables.constants.kinds),
+        kinds: made(BlobKindValues, tables.kinds),
         frame_complete: sized(blob_frame_complete),
         frame_size: offset(blob_frame_size),
         bounds: made(CodeBounds, CodeBounds::resolve(tables)?),
@@ -287,7 +185,7 @@ layouts! { |tables|
         gc_active: find_offset(heap_gc_active),
         region_start: find_offset(region_start),
         region_words: find_offset(region_words),
-        mark_klass_shift: made(Option<u32>, tables.constants.mark_klass_shift),
+        mark_klass_shift: made(Option<u32>, tables.shifts.mark_klass),
     }
 
     /// `JVMFlag`.
@@ -351,9 +249,9 @@ layouts! { |tables|
         frame: made(FrameLayout, FrameLayout::resolve(tables)?),
         thread: made(ThreadLayout, ThreadLayout::resolve(tables)?),
         continuation: made(ContinuationLayout, ContinuationLayout::resolve(tables)?),
-        shifted_colours: made(Option<ShiftedColourLayout>, ShiftedColourLayout::resolve(tables)),
-        colours_in_addresses: made(Option<AddressColourLayout>, AddressColourLayout::resolve(tables)),
-        heap: made(HeapLayout, HeapLayout::resolve(tables)),
+        shifted_colours: made(Option<ShiftedColourLayout>, ShiftedColourLayout::resolve(tables).ok()),
+        colours_in_addresses: made(Option<AddressColourLayout>, AddressColourLayout::resolve(tables).ok()),
+        heap: made(HeapLayout, HeapLayout::resolve(tables)?),
         /// `None` if the VM hides its flags.
         flag: made(Option<FlagLayout>, FlagLayout::resolve(tables).ok()),
         perf: made(Option<PerfLayout>, PerfLayout::resolve(tables).ok()),
@@ -370,7 +268,7 @@ impl Layout {
     }
 }
 
-/// Where a blob's instructions begin and end.
+/// Bounds of a blob's instructions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CodeBounds {
     /// JDK 11 to 21: two addresses.
@@ -391,7 +289,7 @@ impl CodeBounds {
     }
 }
 
-/// Where an nmethod keeps its debug information.
+/// Place of an nmethod's debug information.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DebugLayout {
     /// JDK 11 to 21: inside the blob.
@@ -430,7 +328,7 @@ impl DebugLayout {
     }
 }
 
-/// Where an nmethod keeps the address of a handler or entry: JDK 11 to 21 as address, later as offset.
+/// Address of a handler or entry of an nmethod: JDK 11 to 21 as address, later as offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CodePlace {
     /// An address.
@@ -441,7 +339,7 @@ pub(crate) enum CodePlace {
     FromCode(u32),
 }
 
-/// Where the index of the source file's name is kept.
+/// Place of the index of the source file's name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SourceFileIndex {
     /// JDK 11: in the class.

@@ -1,12 +1,13 @@
 //! Classes and ids of methods, and whether they are still loaded.
 //!
-//! Problem: an address of a `Method` outlives the method. Its memory is freed when its class is unloaded, and may keep its
-//! content, be unmapped or be used again.
-//! Approach: what is loaded is linked from the VM's own lists. A class is loaded if its `ClassLoaderData` is in the list of
-//! all of them, from which the VM removes it before it frees anything; a method is one of its class's.
+//! Problem: an address of a `Method` outlives the method. Its memory is freed when its class is unloaded, and may keep
+//! its content, be unmapped or be used again.
+//! Approach: what is loaded is linked from the VM's own lists. A class is loaded if its `ClassLoaderData` is in the
+//! list of all of them, from which the VM removes it before it frees anything; a method is one of its class's.
 //! Invariant: every loop is bounded, and every pointer is read through [`Memory`].
-//! A jmethodID is found in the table of its class, by the method's number; the VM fills the table when an id is requested.
-//! Up to JDK 25 an id is the address of a word that holds the method; later ones are numbers of another table.
+//! A jmethodID is found in the table of its class, by the method's number; the VM fills the table when an id is
+//! requested. Up to JDK 25 an id is the address of a word that holds the method; later ones are numbers of another
+//! table.
 //! Sources: `oops/{instanceKlass,constMethod,method}.{hpp,cpp}`, `classfile/classLoaderDataGraph.cpp`, JDK 11 to 25.
 
 use super::HotSpot;

@@ -10,10 +10,10 @@
 
 use super::HotSpot;
 use super::layout::SourceFileIndex;
-use super::unsigned5::MAX_BYTES;
+use super::unsigned5::{MAX_BYTES, Unsigned5};
 use crate::frame::{Bci, Method};
 use crate::limits::MAX_LINE_ENTRIES;
-use crate::memory::{Memory, Unreadable, Window, at, read_within_page};
+use crate::memory::{Block, Memory, Span, Unreadable, Window, at, read_within_page};
 
 /// Address of a `Symbol`: a string of modified UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -207,11 +207,11 @@ impl HotSpot {
     /// Source line of a bytecode, if the method has line numbers.
     pub fn line<M: Memory + ?Sized>(&self, memory: &M, method: Method, bci: Bci) -> Option<u16> {
         // A frame that has not begun its first bytecode belongs to the method's first line.
-        self.line_table(memory, method)?.find(self, bci.0.max(0))
+        self.line_table(memory, method)?.find(bci.0.max(0))
     }
 
-    /// Calls `emit` with first bytecode and line of each entry of a method's line table, in the order of the table, until it
-    /// returns false; returns false if there is no table.
+    /// Calls `emit` with first bytecode and line of each entry of a method's line table, in the order of the table,
+    /// until it returns false; returns false if there is no table.
     pub fn lines<M: Memory + ?Sized>(
         &self,
         memory: &M,
@@ -219,13 +219,11 @@ impl HotSpot {
         mut emit: impl FnMut(Bci, u16) -> bool,
     ) -> bool {
         let Some(mut lines) = self.line_table(memory, method) else { return false };
-        let mut entry = (0, 0);
         for _ in 0..MAX_LINE_ENTRIES {
-            match lines.next(self, entry) {
-                Some(Some(next)) => entry = next,
-                _ => break,
+            if lines.advance() != Some(true) {
+                break;
             }
-            if u16::try_from(entry.1).is_ok_and(|line| !emit(Bci(entry.0), line)) {
+            if u16::try_from(lines.line).is_ok_and(|line| !emit(Bci(lines.bci), line)) {
                 break;
             }
         }
@@ -243,7 +241,8 @@ impl HotSpot {
         let code_size = memory.read_u16(at(const_method, layout.code_size)).ok()?;
         let end = const_method.checked_add(u64::from(words) * 8)?;
         let start = const_method.wrapping_add(layout.const_method_header).wrapping_add(u64::from(code_size));
-        Some(Lines { memory, window: Window::<256>::EMPTY, at: start, end })
+        let bytes = Span { start, end };
+        Some(Lines { memory, window: Window::EMPTY, numbers: self.unsigned5, bytes, bci: 0, line: 0 })
     }
 }
 
@@ -251,53 +250,57 @@ impl HotSpot {
 struct Lines<'m, M: ?Sized> {
     memory: &'m M,
     window: Window<256>,
-    at: u64,
-    end: u64,
+    numbers: Unsigned5,
+    /// The rest of the table.
+    bytes: Span,
+    /// The entry that was read last.
+    bci: i32,
+    line: i32,
 }
 
 impl<M: Memory + ?Sized> Lines<'_, M> {
-    fn bytes(&mut self, length: usize) -> Option<&[u8]> {
-        let left = usize::try_from(self.end.checked_sub(self.at)?).ok()?;
-        self.window.get(self.memory, self.at, length.min(left), (self.at, self.end), (0, usize::MAX)).ok()
+    fn next(&mut self, most: usize) -> Option<&[u8]> {
+        let length = most.min(usize::try_from(self.bytes.size()).ok()?);
+        self.window.get(self.memory, self.bytes, length, Block::WHOLE).ok()
     }
 
-    /// Bytecode and line of the entry behind `(bci, line)`; the inner `None` is the end, the outer one a broken table.
-    fn next(&mut self, hotspot: &HotSpot, (bci, line): (i32, i32)) -> Option<Option<(i32, i32)>> {
-        let (bci_delta, line_delta) = match *self.bytes(1)?.first()? {
-            0 => return Some(None),
-            0xff => {
-                self.at += 1;
-                let (bci_delta, first) = hotspot.unsigned5.read_signed(self.bytes(MAX_BYTES)?)?;
-                self.at += first as u64;
-                let (line_delta, second) = hotspot.unsigned5.read_signed(self.bytes(MAX_BYTES)?)?;
-                self.at += second as u64;
-                (bci_delta, line_delta)
-            }
-            packed => {
-                self.at += 1;
-                (i32::from(packed >> 3), i32::from(packed & 7))
-            }
+    fn next_number(&mut self) -> Option<i32> {
+        let numbers = self.numbers;
+        let (number, length) = numbers.read_signed(self.next(MAX_BYTES)?)?;
+        self.bytes.start += length as u64;
+        Some(number)
+    }
+
+    /// Reads the next entry. Returns false at the end of the table, and `None` if it is broken.
+    fn advance(&mut self) -> Option<bool> {
+        let packed = *self.next(1)?.first()?;
+        if packed == 0 {
+            return Some(false);
+        }
+        self.bytes.start += 1;
+        let (bci, line) = match packed {
+            0xff => (self.next_number()?, self.next_number()?),
+            packed => (i32::from(packed >> 3), i32::from(packed & 7)),
         };
-        Some(Some((bci.wrapping_add(bci_delta), line.wrapping_add(line_delta))))
+        self.bci = self.bci.wrapping_add(bci);
+        self.line = self.line.wrapping_add(line);
+        Some(true)
     }
 
     /// Line of the entry at `target`, else of the nearest entry before it; the table is not sorted.
-    fn find(mut self, hotspot: &HotSpot, target: i32) -> Option<u16> {
-        let (mut bci, mut line) = (0_i32, 0_i32);
-        let mut best: Option<(i32, i32)> = None;
+    fn find(mut self, target: i32) -> Option<u16> {
+        let mut nearest: Option<(i32, i32)> = None;
         for _ in 0..MAX_LINE_ENTRIES {
-            match self.next(hotspot, (bci, line))? {
-                Some(next) => (bci, line) = next,
-                None => break,
-            }
-            if bci == target {
-                best = Some((bci, line));
+            if !self.advance()? {
                 break;
             }
-            if bci < target && best.is_none_or(|(nearest, _)| bci >= nearest) {
-                best = Some((bci, line));
+            if self.bci <= target && nearest.is_none_or(|(bci, _)| self.bci >= bci) {
+                nearest = Some((self.bci, self.line));
+            }
+            if self.bci == target {
+                break;
             }
         }
-        best.and_then(|(_, line)| u16::try_from(line).ok())
+        nearest.and_then(|(_, line)| u16::try_from(line).ok())
     }
 }

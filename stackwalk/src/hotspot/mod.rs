@@ -1,4 +1,4 @@
-//! A HotSpot VM as the walker knows it: offsets from its tables, bounds of its code, its version.
+//! What the walker needs of a HotSpot VM: offsets from its tables, bounds of its code, its version.
 //!
 //! Two steps, because the layout can be read before the VM has started: [`HotSpot::read_tables`] works
 //! as soon as libjvm is loaded (in `Agent_OnLoad`), [`HotSpot::start`] needs an initialised VM.
@@ -10,7 +10,6 @@ mod archive;
 pub(crate) mod class_loader;
 pub(crate) mod code_blob;
 pub(crate) mod code_cache;
-mod colour_layout;
 pub(crate) mod committed;
 pub(crate) mod continuation;
 pub(crate) mod debug_bytes;
@@ -26,6 +25,7 @@ pub(crate) mod mounted;
 pub(crate) mod names_ahead;
 pub(crate) mod nmethod;
 pub(crate) mod objects;
+mod offsets;
 pub(crate) mod pc_desc;
 pub(crate) mod perf_memory;
 mod rows;
@@ -58,8 +58,8 @@ pub(crate) struct Started {
     pub(crate) call_stub_return: u64,
     /// True if a compiler of JVMCI stands in the place of C2 (`compiler/compilerDefinitions.hpp`: both have level 4).
     pub(crate) is_c2_replaced: bool,
-    /// The return barrier, the return address below which frames are frozen; in the tables from JDK 27 on, else found by its
-    /// code.
+    /// The return barrier, the return address below which frames are frozen; in the tables from JDK 27 on, else found
+    /// by its code.
     pub(crate) continuation_barrier: Option<u64>,
 }
 
@@ -100,7 +100,8 @@ impl HotSpot {
         Ok(Self { layout, unsigned5: Unsigned5::of_jdk(jdk_major), flag_names, jdk_major, started: None })
     }
 
-    /// Reads the state that the VM fills in while it starts: [`HotSpot::read_started`], [`HotSpot::find_continuations`].
+    /// Reads the state that the VM fills in while it starts: [`HotSpot::read_started`],
+    /// [`HotSpot::find_continuations`].
     ///
     /// # Errors
     /// [`LayoutError::NotStarted`] if it is called too early; it may then be called again.
@@ -139,8 +140,8 @@ impl HotSpot {
         Ok(())
     }
 
-    /// Finds the code of continuations; reads the heads of all blobs and the code of stubs, so that code heaps should be readable
-    /// directly by then.
+    /// Finds the code of continuations; reads the heads of all blobs and the code of stubs, so that code heaps should
+    /// be readable directly by then.
     pub fn find_continuations<M: Memory + ?Sized>(&mut self, memory: &M) {
         if self.has_continuations()
             && let Some((barrier, cont_entry)) = self.find_barrier(memory)
@@ -175,8 +176,8 @@ impl HotSpot {
         self.jdk_major >= 19
     }
 
-    /// Memory that is never unmapped while the VM lives: committed code, its segment maps and where the VM keeps their ends,
-    /// as (start, end).
+    /// Memory that is never unmapped while the VM lives: committed code, its segment maps and where the VM keeps their
+    /// ends, as (start, end).
     ///
     /// The former grow; a later call returns larger ranges with the same starts. Empty before the VM has started.
     pub fn code_ranges<M: Memory + ?Sized>(&self, memory: &M) -> impl Iterator<Item = (u64, u64)> + use<M> {
@@ -231,9 +232,9 @@ impl HotSpot {
         self.with_scope(memory, pc, PcMatch::Exact, |_, _| Some(())).is_some()
     }
 
-    /// Calls `emit` for each method inlined at the instruction at `pc` of compiled code, innermost first; returns false if
-    /// the code does not say. A walk reports the instruction before an interrupted one; AsyncGetCallTrace reports this one
-    /// (`is_decipherable_compiled_frame` in `prims/forte.cpp`, JDK 11 to 25).
+    /// Calls `emit` for each method inlined at the instruction at `pc` of compiled code, innermost first; returns false
+    /// if the code does not say. A walk reports the instruction before an interrupted one; AsyncGetCallTrace reports
+    /// this one (`is_decipherable_compiled_frame` in `prims/forte.cpp`, JDK 11 to 25).
     pub fn methods_at_instruction<M: Memory + ?Sized>(
         &self,
         memory: &M,

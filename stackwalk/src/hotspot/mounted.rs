@@ -1,7 +1,7 @@
 //! The virtual thread that a carrier runs, from the carrier's `JavaThread`.
 //!
-//! Problem: the number of a thread can be read from its thread object only while no collector may move it, which outside of
-//! Java code and under some collectors is not always known.
+//! Problem: the number of a thread can be read from its thread object only while no collector may move it, which
+//! outside of Java code and under some collectors is not always known.
 //! Approach: the VM keeps the number in the `JavaThread` for JFR, whether JFR runs or not: each mount and unmount
 //! stores it (`Thread.setCurrentThread`, interpreted and compiled alike). The VM's table of fields for its Java-based
 //! compiler has the offset. That table has no exported name, so its rows are searched for in libjvm's data.

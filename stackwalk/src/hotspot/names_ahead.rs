@@ -1,7 +1,7 @@
 //! Reads the memory of several methods' names ahead.
 //!
-//! Problem: the names of a method lie in half a dozen objects, each found through the one before, and a stack of new code has
-//! many new methods: read one after the other, each object is a system call.
+//! Problem: the names of a method lie in half a dozen objects, each found through the one before, and a stack of new
+//! code has many new methods: read one after the other, each object is a system call.
 //! Approach: the objects of all methods are read level by level, each level at once, through [`Memory::prepare`].
 //! Invariant: nothing is concluded from what is read here: [`HotSpot::method`] reads and checks the same fields again.
 
@@ -49,8 +49,8 @@ struct Found {
 }
 
 impl HotSpot {
-    /// Prepares the calls of [`HotSpot::method`] for up to [`METHODS_AHEAD`] methods, and of [`HotSpot::read_symbol`] for their
-    /// symbols that are not known.
+    /// Prepares the calls of [`HotSpot::method`] for up to [`METHODS_AHEAD`] methods, and of [`HotSpot::read_symbol`]
+    /// for their symbols that are not known.
     pub fn prepare_names<M: Memory + ?Sized>(
         &self,
         memory: &M,

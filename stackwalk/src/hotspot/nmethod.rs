@@ -9,7 +9,7 @@
 use super::code_blob::CodeBlob;
 use super::layout::{CodePlace, DebugLayout, NmethodLayout};
 use crate::frame::Bci;
-use crate::memory::{Memory, Unreadable, at};
+use crate::memory::{Memory, Span, Unreadable, at};
 
 /// Identity of one compilation: constant for its life, different from every other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,12 +45,12 @@ impl Compilation {
     }
 }
 
-/// Regions (start, end) of an nmethod's debug information.
+/// Places of an nmethod's debug information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DebugInfo {
-    pub(crate) pcs: (u64, u64),
-    pub(crate) scopes: (u64, u64),
-    pub(crate) metadata: (u64, u64),
+    pub(crate) pcs: Span,
+    pub(crate) scopes: Span,
+    pub(crate) metadata: Span,
     /// True if all of it lies in the blob.
     pub(crate) is_in_blob: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) struct DebugInfo {
 impl DebugInfo {
     /// Returns whether it is read by loads.
     pub(crate) fn is_loaded<M: Memory + ?Sized>(&self, memory: &M) -> bool {
-        self.is_in_blob || memory.is_loaded_directly(self.pcs.0, 1)
+        self.is_in_blob || memory.is_loaded_directly(self.pcs.start, 1)
     }
 }
 
@@ -131,7 +131,7 @@ impl NmethodLayout {
         memory.read_u64(at(blob, self.osr_entry))
     }
 
-    /// Where the stubs begin that follow the main code; `None` if that is unknown.
+    /// Start of the stubs that follow the main code; `None` if that is unknown.
     pub(crate) fn stubs<M: Memory + ?Sized>(&self, memory: &M, blob: &CodeBlob) -> Option<u64> {
         let offset = memory.read_u32(at(blob.address, self.stubs?)).ok()?;
         Some(at(blob.address, offset)).filter(|stubs| (blob.code_begin..blob.code_end).contains(stubs))
@@ -142,11 +142,11 @@ impl NmethodLayout {
         Ok(Bci(memory.read_i32(at(blob, self.entry_bci))?.max(0)))
     }
 
-    /// Returns whether entries mark the ends of ranges of instructions, beside safepoints; `pcs` is their size in bytes, two
-    /// sentinels included. False if that cannot be read.
+    /// Returns whether entries mark the ends of ranges of instructions, beside safepoints; `pcs` is their size in
+    /// bytes, two sentinels included. False if that cannot be read.
     ///
-    /// Each safepoint has an entry and an oop map, each range an entry only: `DebugInformationRecorder::add_safepoint` and
-    /// `add_non_safepoint` in `code/debugInfoRec.cpp`, JDK 11 to 25.
+    /// Each safepoint has an entry and an oop map, each range an entry only: `DebugInformationRecorder::add_safepoint`
+    /// and `add_non_safepoint` in `code/debugInfoRec.cpp`, JDK 11 to 25.
     pub(crate) fn has_ranges<M: Memory + ?Sized>(&self, memory: &M, blob: u64, pcs: u64) -> bool {
         let maps = self.oop_maps.zip(self.oop_maps_count).and_then(|(maps, count)| {
             let maps = memory.read_u64(at(blob, maps)).ok()?;
@@ -163,14 +163,15 @@ impl NmethodLayout {
     ) -> Result<Option<DebugInfo>, Unreadable> {
         let field_at = |offset: u32| at(blob.address, offset);
         let word = |offset: u32| memory.read_u32(field_at(offset)).map(u64::from);
+        let span = |start: u64, end: u64| Span { start, end };
         let info = match self.debug {
             DebugLayout::InBlob { scopes_data, scopes_pcs, dependencies, metadata } => {
                 let scopes = memory.read_u64(field_at(scopes_data))?;
                 let pcs = blob.address.wrapping_add(word(scopes_pcs)?);
                 DebugInfo {
-                    pcs: (pcs, blob.address.wrapping_add(word(dependencies)?)),
-                    scopes: (scopes, pcs),
-                    metadata: (blob.address.wrapping_add(word(metadata)?), scopes),
+                    pcs: span(pcs, blob.address.wrapping_add(word(dependencies)?)),
+                    scopes: span(scopes, pcs),
+                    metadata: span(blob.address.wrapping_add(word(metadata)?), scopes),
                     is_in_blob: true,
                 }
             }
@@ -187,9 +188,9 @@ impl NmethodLayout {
                 let mutable = memory.read_u64(field_at(mutable_data))?;
                 let scopes = immutable.wrapping_add(word(scopes_data)?);
                 DebugInfo {
-                    pcs: (immutable.wrapping_add(word(scopes_pcs)?), scopes),
-                    scopes: (scopes, immutable.wrapping_add(word(immutable_data_size)?)),
-                    metadata: (
+                    pcs: span(immutable.wrapping_add(word(scopes_pcs)?), scopes),
+                    scopes: span(scopes, immutable.wrapping_add(word(immutable_data_size)?)),
+                    metadata: span(
                         mutable.wrapping_add(word(relocation_size)?),
                         mutable.wrapping_add(word(mutable_data_size)?),
                     ),
@@ -197,7 +198,7 @@ impl NmethodLayout {
                 }
             }
         };
-        let ordered = [info.pcs, info.scopes, info.metadata].iter().all(|(start, end)| start <= end);
+        let ordered = [info.pcs, info.scopes, info.metadata].iter().all(|span| span.start <= span.end);
         Ok(Some(info).filter(|_| ordered))
     }
 }

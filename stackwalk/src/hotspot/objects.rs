@@ -13,14 +13,14 @@
 //!
 //! Problem: on a stack, ZGC with generations keeps addresses without colours, which are corrected some time after a
 //! pause.
-//! Approach: the VM then also stores the masks of that moment in the `JavaThread`. The place of these masks is in no table:
-//! five masks of different values follow each other there, and this sequence is searched for.
+//! Approach: the VM then also stores the masks of that moment in the `JavaThread`. The place of these masks is in no
+//! table: five masks of different values follow each other there, and this sequence is searched for.
 //! Sources: `gc/z/{zAddress.inline,zThreadLocalData,zStackWatermark,vmStructs_z}`, `gc/x/{xAddress,vmStructs_x}`,
 //! `gc/shenandoah/shenandoahForwarding.inline.hpp`, `cpu/x86/gc/z/zAddress_x86.inline.hpp`, JDK 21 and 25.
 
 use super::HotSpot;
-use super::colour_layout::ColourLayout;
 use super::committed::Committed;
+use super::heap_layout::ColourLayout;
 use crate::memory::{Memory, at};
 
 /// Collectors that move objects in pauses only.
@@ -79,7 +79,7 @@ pub struct CollectedHeap {
     pub objects: Objects,
     /// Addresses that objects may have.
     pub range: (u64, u64),
-    /// Which of these have memory; `None` if that is unknown.
+    /// The part of these that has memory; `None` if that is unknown.
     pub committed: Option<Committed>,
 }
 
@@ -104,7 +104,8 @@ impl Table {
 }
 
 impl HotSpot {
-    /// Returns how this VM's collector moves objects and where they lie; `None` if that is unknown. The VM must have started.
+    /// Returns how this VM's collector moves objects and where they lie; `None` if that is unknown. The VM must have
+    /// started.
     pub fn collected_heap<M: Memory + ?Sized>(&self, memory: &M) -> Option<CollectedHeap> {
         let flag = |name| self.bool_flag(memory, name) == Some(true);
         if flag("UseZGC") {
@@ -119,8 +120,8 @@ impl HotSpot {
         let reserved = at(memory.read_u64(layout.heap?).ok()?, layout.reserved?);
         let start = memory.read_u64(at(reserved, layout.region_start?)).ok()?;
         let words = memory.read_u64(at(reserved, layout.region_words?)).ok()?;
-        let range = (start, start.checked_add(words.checked_mul(8)?)?);
-        let committed = self.committed(memory, range);
+        let end = start.checked_add(words.checked_mul(8)?)?;
+        let (range, committed) = ((start, end), self.committed(memory, start, end));
         (start != 0).then_some(CollectedHeap { objects, range, committed })
     }
 

@@ -2,8 +2,8 @@
 //!
 //! `PcDesc`s are sorted by their offset from the first instruction; a call's entry carries its return address.
 //! The first and the last entry are sentinels without information (scope offset 0).
-//! With `DebugNonSafepoints` entries also mark the end of instruction ranges, so the instruction at a pc belongs to the first
-//! entry behind the pc, and the instruction before it to the first entry at the pc or behind it.
+//! With `DebugNonSafepoints` entries also mark the end of instruction ranges, so the instruction at a pc belongs to the
+//! first entry behind the pc, and the instruction before it to the first entry at the pc or behind it.
 //! A return address has an entry of its own or is no return address of Java code.
 //! Sources: `code/pcDesc.hpp`, `code/compiledMethod.cpp` (JDK 11 to 21), `code/nmethod.cpp` (JDK 25).
 
@@ -12,7 +12,7 @@ use super::layout::NmethodLayout;
 use crate::limits::MAX_SEARCH_STEPS;
 use crate::memory::{Unreadable, field};
 
-/// Which entry applies to a pc.
+/// Rule by which an entry applies to a pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PcMatch {
     /// The pc is the return address of a call to Java.
@@ -33,8 +33,8 @@ pub(crate) struct FoundScope {
     pub(crate) is_at_pc: bool,
 }
 
-/// Finds the entry for `pc` in code that begins at `code_begin`; `None` if the code has none for it. For an interrupted pc
-/// that is the entry of the instruction at the pc.
+/// Finds the entry for `pc` in code that begins at `code_begin`; `None` if the code has none for it. For an interrupted
+/// pc that is the entry of the instruction at the pc.
 pub(crate) fn find_scope(
     layout: &NmethodLayout,
     debug: &mut impl DebugBytes,

@@ -231,103 +231,68 @@ fields! {
     archive_top = ("MetaspaceObj", "_shared_metaspace_top") | ("MetaspaceObj", "_aot_metaspace_top");
 }
 
-/// Sizes of C++ types that are used.
-#[derive(Clone, Copy, Default)]
-pub(super) struct TypeTable {
-    pub(super) heap_block: Option<u64>,
-    pub(super) const_method: Option<u64>,
-    pub(super) constant_pool: Option<u64>,
-    pub(super) access_flags: Option<u64>,
-    pub(super) jvm_flag: Option<u64>,
-    pub(super) pc_desc: Option<u64>,
-}
+macro_rules! numbers {
+    ($($(#[$outer:meta])* $table:ident: $kind:ty { $($(#[$doc:meta])* $field:ident = $($name:literal)|+;)* })*) => {$(
+        $(#[$outer])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+        pub(crate) struct $table { $($(#[$doc])* pub(crate) $field: Option<$kind>,)* }
 
-/// Integer constants that are used.
-#[derive(Clone, Copy, Default)]
-pub(super) struct ConstantTable {
-    pub(super) in_java: Option<i32>,
-    /// Where an object's mark word keeps its class with compact headers.
-    pub(super) mark_klass_shift: Option<u32>,
-    /// log2 of the bytes of a granule: ZGC with and without generations.
-    pub(super) z_granule_shift: Option<u32>,
-    pub(super) x_granule_shift: Option<u32>,
-    pub(super) not_terminated: Option<i32>,
-    pub(super) has_line_numbers: Option<i32>,
-    pub(super) entry_wrapper: Option<i32>,
-    pub(super) sender_sp: Option<i32>,
-    /// Present in VMs with value classes: JDK 28 and later.
-    pub(super) value_class: Option<i32>,
-    pub(super) kinds: BlobKindValues,
-}
-
-/// `CodeBlobKind` values; JDK 24 and later, renumbered in 28.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct BlobKindValues {
-    pub(crate) nmethod: Option<i32>,
-    /// Interpreter, routines and other code that the VM has assembled in one piece.
-    pub(crate) buffer: Option<i32>,
-    pub(crate) adapter: Option<i32>,
-    pub(crate) vtable: Option<i32>,
-    pub(crate) method_handle_adapter: Option<i32>,
-    pub(crate) runtime_stub: Option<i32>,
-    pub(crate) deoptimization: Option<i32>,
-    pub(crate) safepoint: Option<i32>,
-    pub(crate) exception: Option<i32>,
-    pub(crate) uncommon_trap: Option<i32>,
-    pub(crate) upcall: Option<i32>,
-}
-
-impl ConstantTable {
-    fn put(&mut self, name: &str, value: i32) {
-        let kinds = &mut self.kinds;
-        let slot = match name {
-            "_thread_in_Java" => &mut self.in_java,
-            "JavaThread::_not_terminated" => &mut self.not_terminated,
-            "ConstMethod::_has_linenumber_table" | "ConstMethodFlags::_misc_has_linenumber_table" => {
-                &mut self.has_line_numbers
+        impl $table {
+            fn put(&mut self, name: &str, value: $kind) {
+                match name {
+                    $($($name)|+ => self.$field = Some(value),)*
+                    _ => {}
+                }
             }
-            "frame::entry_frame_call_wrapper_offset" => &mut self.entry_wrapper,
-            "frame::interpreter_frame_sender_sp_offset" => &mut self.sender_sp,
-            "Klass::KlassKind::ValueKlassKind" => &mut self.value_class,
-            "CodeBlobKind::Nmethod" => &mut kinds.nmethod,
-            "CodeBlobKind::Buffer" => &mut kinds.buffer,
-            "CodeBlobKind::Adapter" => &mut kinds.adapter,
-            "CodeBlobKind::Vtable" => &mut kinds.vtable,
-            "CodeBlobKind::MHAdapter" => &mut kinds.method_handle_adapter,
-            "CodeBlobKind::RuntimeStub" => &mut kinds.runtime_stub,
-            "CodeBlobKind::Deoptimization" => &mut kinds.deoptimization,
-            "CodeBlobKind::Safepoint" => &mut kinds.safepoint,
-            "CodeBlobKind::Exception" => &mut kinds.exception,
-            "CodeBlobKind::UncommonTrap" => &mut kinds.uncommon_trap,
-            "CodeBlobKind::Upcall" => &mut kinds.upcall,
-            _ => return,
-        };
-        *slot = Some(value);
-    }
-
-    fn put_long(&mut self, name: &str, value: u64) {
-        let slot = match name {
-            "markWord::klass_shift" => &mut self.mark_klass_shift,
-            "ZGranuleSizeShift" => &mut self.z_granule_shift,
-            "XGranuleSizeShift" => &mut self.x_granule_shift,
-            _ => return,
-        };
-        *slot = u32::try_from(value).ok();
-    }
+        }
+    )*};
 }
 
-impl TypeTable {
-    fn put(&mut self, name: &str, size: u64) {
-        let slot = match name {
-            "HeapBlock" => &mut self.heap_block,
-            "ConstMethod" => &mut self.const_method,
-            "ConstantPool" => &mut self.constant_pool,
-            "AccessFlags" => &mut self.access_flags,
-            "JVMFlag" => &mut self.jvm_flag,
-            "PcDesc" => &mut self.pc_desc,
-            _ => return,
-        };
-        *slot = Some(size);
+numbers! {
+    /// Sizes of C++ types that are used.
+    TypeTable: u64 {
+        heap_block = "HeapBlock";
+        const_method = "ConstMethod";
+        constant_pool = "ConstantPool";
+        access_flags = "AccessFlags";
+        jvm_flag = "JVMFlag";
+        pc_desc = "PcDesc";
+    }
+
+    /// Integer constants that are used.
+    ConstantTable: i32 {
+        in_java = "_thread_in_Java";
+        not_terminated = "JavaThread::_not_terminated";
+        has_line_numbers = "ConstMethod::_has_linenumber_table" | "ConstMethodFlags::_misc_has_linenumber_table";
+        entry_wrapper = "frame::entry_frame_call_wrapper_offset";
+        sender_sp = "frame::interpreter_frame_sender_sp_offset";
+        /// Present in VMs with value classes: JDK 28 and later.
+        value_class = "Klass::KlassKind::ValueKlassKind";
+    }
+
+    /// `CodeBlobKind` values; JDK 24 and later, renumbered in 28.
+    BlobKindValues: i32 {
+        nmethod = "CodeBlobKind::Nmethod";
+        /// Interpreter, routines and other code that the VM has assembled in one piece.
+        buffer = "CodeBlobKind::Buffer";
+        adapter = "CodeBlobKind::Adapter";
+        vtable = "CodeBlobKind::Vtable";
+        method_handle_adapter = "CodeBlobKind::MHAdapter";
+        runtime_stub = "CodeBlobKind::RuntimeStub";
+        deoptimization = "CodeBlobKind::Deoptimization";
+        safepoint = "CodeBlobKind::Safepoint";
+        exception = "CodeBlobKind::Exception";
+        uncommon_trap = "CodeBlobKind::UncommonTrap";
+        upcall = "CodeBlobKind::Upcall";
+    }
+
+    /// Numbers of bits that are used, from the table of 64-bit constants.
+    ShiftTable: u32 {
+        /// The class in an object's mark word, with compact headers.
+        mark_klass = "markWord::klass_shift";
+        /// log2 of the bytes of a granule: ZGC with and without generations.
+        z_granule = "ZGranuleSizeShift";
+        x_granule = "XGranuleSizeShift";
     }
 }
 
@@ -337,16 +302,25 @@ pub(super) struct Tables {
     pub(super) fields: FieldTable,
     pub(super) types: TypeTable,
     pub(super) constants: ConstantTable,
+    pub(super) kinds: BlobKindValues,
+    pub(super) shifts: ShiftTable,
 }
 
 impl Tables {
     pub(super) fn read<M: Memory + ?Sized>(symbols: &VmSymbols, memory: &M) -> Result<Self, LayoutError> {
         let mut tables = Self::default();
-        let Self { fields, types, constants } = &mut tables;
+        let Self { fields, types, constants, kinds, shifts } = &mut tables;
         visit_fields(symbols, memory, |type_name, field_name, row| fields.put(type_name, field_name, row))?;
         visit_types(symbols, memory, |name, size| types.put(name, size))?;
-        visit_ints(symbols, memory, |name, value| constants.put(name, value))?;
-        visit_longs(symbols, memory, |name, value| constants.put_long(name, value))?;
+        visit_ints(symbols, memory, |name, value| {
+            constants.put(name, value);
+            kinds.put(name, value);
+        })?;
+        visit_longs(symbols, memory, |name, value| {
+            if let Ok(value) = u32::try_from(value) {
+                shifts.put(name, value);
+            }
+        })?;
         Ok(tables)
     }
 }

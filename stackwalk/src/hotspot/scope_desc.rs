@@ -24,8 +24,8 @@ const BCI_BITS: u32 = 18;
 pub(crate) const PACKED_MARK: u64 = 1 << BCI_BITS;
 /// First bit of the method, of which the lowest three are left out.
 const METHOD_SHIFT: u32 = BCI_BITS + 1;
-/// Least of the numbers that a compiler of JVMCI writes in place of a bci, for states before, after and between bytecodes;
-/// the greatest is -2 (`jdk.vm.ci.code.BytecodeFrame`, JDK 11 to 25).
+/// Least of the numbers that a compiler of JVMCI writes in place of a bci, for states before, after and between
+/// bytecodes; the greatest is -2 (`jdk.vm.ci.code.BytecodeFrame`, JDK 11 to 25).
 const LEAST_WITHOUT_BYTECODE: i32 = -6;
 /// End of the addresses at which a method may lie: user space of x86-64 and of aarch64 ends at or below.
 const METHODS_END: u64 = 1 << 48;

@@ -58,11 +58,11 @@ pub struct ThreadOffsets {
 /// Offsets from a `CompilerThread` to the method that it compiles; in the tables of every JDK from 11 to 28.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompilerOffsets {
-    /// Of the environment (`ciEnv`) in the thread, null while it compiles nothing.
+    /// Offset of the environment (`ciEnv`) in the thread, null while it compiles nothing.
     pub env: u32,
-    /// Of the task in the environment, null until it has one.
+    /// Offset of the task in the environment, null until it has one.
     pub task: u32,
-    /// Of the `Method*` in the task.
+    /// Offset of the `Method*` in the task.
     pub method: u32,
 }
 

@@ -1,7 +1,7 @@
 //! The tables in which every libjvm describes its own structures, read row by row.
 //!
-//! HotSpot exports 24 symbols (`hotspot/share/runtime/vmStructs.cpp`, the same in JDK 11 to 25): four point to
-//! the first row of a table, the other twenty are the column offsets and row strides of those tables. Four columns of the
+//! HotSpot exports 24 symbols (`hotspot/share/runtime/vmStructs.cpp`, the same in JDK 11 to 25): four point to the
+//! first row of a table, the other twenty are the column offsets and row strides of those tables. Four columns of the
 //! types table are not used.
 //! A table ends at the row whose name pointer is null.
 //! The rows are complete once libjvm is loaded; the variables they point to are filled while the VM starts.
@@ -117,7 +117,7 @@ const FIRST_BYTES: usize = 32;
 
 /// A NUL-terminated name copied out of libjvm.
 struct Name {
-    /// Where it was read.
+    /// Address of the name.
     address: u64,
     bytes: [u8; NAME_BYTES],
     length: usize,
@@ -179,7 +179,8 @@ fn rows<M: Memory + ?Sized>(
     Err(LayoutError::EndlessTable(first))
 }
 
-/// Visits the fields table: type, field, and a function that tells where it is; `None` if its offset or type is unreadable.
+/// Visits the fields table: type, field, and a function that finds its place; `None` if its offset or type is
+/// unreadable.
 pub(crate) fn visit_fields<M: Memory + ?Sized>(
     symbols: &VmSymbols,
     memory: &M,
@@ -211,7 +212,8 @@ const SCAN_BYTES: usize = 16 << 10;
 
 /// Visits rows of the form of the fields table wherever they lie in `data`: type, field, offset in the object.
 ///
-/// For tables without an exported name. Bytes count as a row if their names lie inside `strings`. Ends when `visit` breaks.
+/// For tables without an exported name. Bytes count as a row if their names lie inside `strings`. Ends when `visit`
+/// breaks.
 pub(crate) fn scan_fields<M: Memory + ?Sized>(
     symbols: &VmSymbols,
     memory: &M,

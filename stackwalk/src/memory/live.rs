@@ -13,8 +13,8 @@
 use crate::memory::{LINE, Memory, Unreadable, each_line, each_word};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Ranges that can be registered: three for each of up to eight code heaps, the segments of libjvm and the C library, counters,
-/// and the archive of classes.
+/// Ranges that can be registered: three for each of up to eight code heaps, the segments of libjvm and the C library,
+/// counters, and the archive of classes.
 const MAX_RANGES: usize = 48;
 
 /// A registered range. A slot is reserved by setting `start` and becomes usable with `end`; Release stores of
@@ -223,40 +223,20 @@ impl LiveMemory {
 /// # Safety
 /// `local` must describe memory that may be written; the kernel checks what `remote` describes.
 unsafe fn read_own_process(local: &libc::iovec, remote: &[libc::iovec]) -> libc::ssize_t {
-    // Asked each time: a process that is restored from a checkpoint may have another id, and the old one may be that of a
-    // foreign process. SAFETY: getpid has no preconditions.
+    // Asked each time: a process that is restored from a checkpoint may have another id, and the old one may be that of
+    // a foreign process. SAFETY: getpid has no preconditions.
     let process = unsafe { libc::getpid() };
-    // SAFETY: `local` may be written by the caller's promise, and `remote` is a slice.
+    // SAFETY: `local` may be written as the caller has promised, and `remote` is a slice.
     unsafe { libc::process_vm_readv(process, local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) }
 }
 
-/// Loads the byte at `address`.
+/// Loads a number at `address`.
 ///
 /// # Safety
-/// `address` must be readable.
-unsafe fn load_byte(address: u64) -> u8 {
-    let at = core::ptr::with_exposed_provenance::<u8>(address as usize);
-    // SAFETY: readable by the caller's promise; a byte has no alignment.
-    unsafe { at.read_volatile() }
-}
-
-/// Loads the word at `address`.
-///
-/// # Safety
-/// The eight bytes at `address` must be readable and `address` a multiple of eight.
-unsafe fn load_word(address: u64) -> u64 {
-    let at = core::ptr::with_exposed_provenance::<u64>(address as usize);
-    // SAFETY: readable and aligned by the caller's promise.
-    unsafe { at.read_volatile() }
-}
-
-/// Loads the 32-bit number at `address`.
-///
-/// # Safety
-/// The four bytes at `address` must be readable and `address` a multiple of four.
-unsafe fn load_number(address: u64) -> u32 {
-    let at = core::ptr::with_exposed_provenance::<u32>(address as usize);
-    // SAFETY: readable and aligned by the caller's promise.
+/// The bytes of a `T` at `address` must be readable, `address` a multiple of its size, and `T` an integer.
+unsafe fn load_number<T>(address: u64) -> T {
+    let at = core::ptr::with_exposed_provenance::<T>(address as usize);
+    // SAFETY: readable and aligned, as the caller has promised; all bits make an integer.
     unsafe { at.read_volatile() }
 }
 
@@ -270,12 +250,12 @@ unsafe fn load(address: u64, into: &mut [u8]) {
     let mut at = address;
     for word in words {
         // SAFETY: inside the caller's range; `at` starts aligned and moves by eight.
-        *word = unsafe { load_word(at) }.to_ne_bytes();
+        *word = unsafe { load_number::<u64>(at) }.to_ne_bytes();
         at += 8;
     }
     for byte in tail {
         // SAFETY: inside the caller's range.
-        *byte = unsafe { load_byte(at) };
+        *byte = unsafe { load_number(at) };
         at += 1;
     }
 }
@@ -293,7 +273,7 @@ impl Memory for LiveMemory {
     fn read_u64(&self, address: u64) -> Result<u64, Unreadable> {
         if address.is_multiple_of(8) && self.is_permanent(address, 8) {
             // SAFETY: aligned, and `add_permanent`'s caller promised that this memory stays readable.
-            return Ok(unsafe { load_word(address) });
+            return Ok(unsafe { load_number(address) });
         }
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;

@@ -54,14 +54,14 @@ pub trait Memory {
         false
     }
 
-    /// Chooses how bytes are read from now on: directly, or in another way for a reason, which is returned; `None` if there is
-    /// only one way. For the thread that reads; to be called again now and then.
+    /// Chooses how bytes are read from now on: directly, or in another way for a reason, which is returned; `None` if
+    /// there is only one way. For the thread that reads; to be called again now and then.
     fn choose_access(&self) -> Option<Result<(), &'static str>> {
         None
     }
 
-    /// Fills `lines` with the lines that begin at `starts`, one after the other; returns how many were read before the first that
-    /// is missing.
+    /// Fills `lines` with the lines that begin at `starts`, one after the other; returns how many were read before the
+    /// first that is missing.
     fn read_lines(&self, starts: &[u64], lines: &mut [[u8; LINE]]) -> usize {
         each_line(self, starts, lines)
     }
@@ -71,7 +71,8 @@ pub trait Memory {
 
     numbers! { read_u8: u8, read_u16: u16, read_u32: u32, read_i32: i32 }
 
-    /// Reads the words at some addresses, one after the other in this order, which costs less than to read each by itself.
+    /// Reads the words at some addresses, one after the other in this order, which costs less than to read each by
+    /// itself.
     ///
     /// # Errors
     /// [`Unreadable`] when any of the words is missing.
@@ -202,6 +203,36 @@ impl Memory for StackCopy<'_> {
     }
 }
 
+/// Addresses from `start` up to `end`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl Span {
+    /// Bytes of the span; 0 if it ends before it starts.
+    pub(crate) fn size(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// Limits of a block that a [`Window`] loads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    /// The first byte of the region: a block may begin before the bytes of interest.
+    pub(crate) low: u64,
+    /// Most bytes before the bytes of interest.
+    pub(crate) lead: u64,
+    /// Most bytes of the block.
+    pub(crate) most: usize,
+}
+
+impl Block {
+    /// A block that begins with the bytes of interest and fills the window.
+    pub(crate) const WHOLE: Self = Self { low: u64::MAX, lead: 0, most: usize::MAX };
+}
+
 /// Reads within one region in blocks, because a system call per field would dominate a walk.
 #[derive(Clone, Debug)]
 pub(crate) struct Window<const N: usize> {
@@ -218,31 +249,29 @@ impl<const N: usize> Window<N> {
         self.filled = 0;
     }
 
-    /// The `length` bytes at `address`, which must lie in `region` (start, end).
-    ///
-    /// A block that has to be loaded has at most `most` bytes and begins up to `lead` bytes before `address`.
+    /// The first `length` bytes of `rest`, the part of a region from the bytes of interest on.
     pub(crate) fn get<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        address: u64,
+        rest: Span,
         length: usize,
-        region: (u64, u64),
-        (lead, most): (u64, usize),
+        block: Block,
     ) -> Result<&[u8], Unreadable> {
+        let address = rest.start;
         let refused = Unreadable(address);
         let end = address.checked_add(length as u64).ok_or(refused)?;
-        if address < region.0 || end > region.1 || length > N {
+        if end > rest.end || length > N {
             return Err(refused);
         }
         let filled_end = self.at.saturating_add(self.filled as u64);
         if self.filled == 0 || address < self.at || end > filled_end {
-            let most = most.clamp(length, N);
+            let most = block.most.clamp(length, N);
             let spare = (most - length) as u64;
-            let start = address.saturating_sub(lead.min(spare)).max(region.0);
-            let size = usize::try_from(region.1 - start).unwrap_or(most).min(most);
+            let start = address.saturating_sub(block.lead.min(spare)).max(block.low.min(address));
+            let size = usize::try_from(rest.end - start).unwrap_or(most).min(most);
             self.filled = 0;
-            let block = self.bytes.get_mut(..size).ok_or(refused)?;
-            memory.read(start, block)?;
+            let bytes = self.bytes.get_mut(..size).ok_or(refused)?;
+            memory.read(start, bytes)?;
             self.at = start;
             self.filled = size;
         }

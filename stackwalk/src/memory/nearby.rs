@@ -2,8 +2,8 @@
 //!
 //! Problem: naming one method takes some thirty reads of 2 to 8 bytes from half a dozen objects, and outside of the
 //! registered ranges each is a system call.
-//! Approach: a read fetches the whole aligned line around it, and later reads in that line are served from the copy. Lines that
-//! are known to be needed are read together. Memory that can be loaded directly is not copied.
+//! Approach: a read fetches the whole aligned line around it, and later reads in that line are served from the copy.
+//! Lines that are known to be needed are read together. Memory that can be loaded directly is not copied.
 //! Invariants: a line never crosses a page, so it is readable where any of its bytes is. A copy is as old as its first
 //! read: the owner of the lines decides when they are forgotten, and checks that need current words read `beneath`.
 
@@ -12,7 +12,8 @@ use core::cell::RefCell;
 
 use crate::memory::{LINE, Memory, Unreadable};
 
-/// Capacity in lines; the oldest is replaced. A method's names lie in some eight, which methods of one class share in part.
+/// Capacity in lines; the oldest is replaced. A method's names lie in some eight, which methods of one class share in
+/// part.
 const LINES: usize = 48;
 
 /// Most lines that are read at once.
@@ -27,14 +28,14 @@ pub struct Lines(RefCell<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    /// Where each line begins, apart from the bytes: a search touches few lines of the processor's cache.
+    /// Address of each line, apart from the bytes: a search touches few lines of the processor's cache.
     starts: Vec<u64>,
     lines: Vec<[u8; LINE]>,
     next: usize,
 }
 
 impl Lines {
-    /// Forgets all lines, so that the next reads are of the present memory. Their buffers are used again.
+    /// Drops all lines, so that the next reads are of the present memory. Their buffers are used again.
     pub fn forget(&mut self) {
         let Kept { starts, next, .. } = self.0.get_mut();
         starts.fill(NO_LINE);

@@ -1,12 +1,12 @@
 //! Memory of the own process, read by one thread through the VM's fault-tolerant load.
 //!
-//! Problem: memory that the VM may free is read by a system call ([`LiveMemory`]), and names and debug information take several
-//! for each sample.
-//! Approach: HotSpot has a function that loads a word, and its handler of SIGSEGV and SIGBUS lets it return a substitute where
-//! that load faults. Reads are assembled from the aligned words around their bytes, which are readable where the bytes
-//! are: a word lies in one page. Long reads are system calls, which then cost less.
-//! Invariants: a word is unreadable only if two loads returned two different substitutes. The reader belongs to one thread
-//! (it is not `Sync`), because the function needs the signals unblocked on the thread that calls it.
+//! Problem: memory that the VM may free is read by a system call ([`LiveMemory`]), and names and debug information take
+//! several for each sample.
+//! Approach: HotSpot has a function that loads a word, and its handler of SIGSEGV and SIGBUS lets it return a
+//! substitute where that load faults. Reads are assembled from the aligned words around their bytes, which are readable
+//! where the bytes are: a word lies in one page. Long reads are system calls, which then cost less.
+//! Invariants: a word is unreadable only if two loads returned two different substitutes. The reader belongs to one
+//! thread (it is not `Sync`), because the function needs the signals unblocked on the thread that calls it.
 //! Sources: `os_cpu/linux_{x86,aarch64}/safefetch_linux_*.S`, `os/posix/{safefetch_static,signals}_posix.cpp`;
 //! `design/hotspot.md`.
 
@@ -45,12 +45,12 @@ impl core::fmt::Debug for SafeFetch {
 }
 
 impl SafeFetch {
-    /// A reader that reads as `live` does until [`Memory::choose_access`] is called; each call asks `choose` how to go on.
+    /// A reader that reads like `live` until [`Memory::choose_access`] is called, which calls `choose` each time.
     ///
     /// # Safety
-    /// On the thread that calls [`Memory::choose_access`], until its next call: the function that `choose` returns must load
-    /// the word at any address that is a multiple of eight, and return its second argument if that load faults. Only that
-    /// thread may read from then on.
+    /// On the thread that calls [`Memory::choose_access`], until its next call: the function that `choose` returns must
+    /// load the word at any address that is a multiple of eight, and return its second argument if that load faults.
+    /// Only that thread may read from then on.
     #[must_use]
     pub unsafe fn new(live: &'static LiveMemory, choose: impl Fn() -> Choice + Send + 'static) -> Self {
         Self { live, choose: Box::new(choose), choice: Cell::new(Err("no access was chosen")) }
@@ -61,8 +61,8 @@ impl SafeFetch {
         self.choice.get().ok().filter(|_| length <= MOST)
     }
 
-    /// The function, if the `length` bytes at `address` are read by it. A load of registered memory costs less than a call, but
-    /// a search in all its ranges costs more.
+    /// The function, if the `length` bytes at `address` are read by it. A load of registered memory costs less than a
+    /// call, but a search in all its ranges costs more.
     #[inline]
     fn load_at(&self, address: u64, length: usize) -> Option<LoadWord> {
         if self.live.is_in_last_range(address, length) { None } else { self.load(length) }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn loading(function: LoadWord) -> SafeFetch {
-        // SAFETY: the stand-ins do what is asked.
+        // SAFETY: the stand-ins keep the promise of a `LoadWord`.
         let memory = unsafe { SafeFetch::new(live(), move || Ok(function)) };
         assert_eq!(memory.choose_access(), Some(Ok(())));
         memory
@@ -246,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_last_reads() {
+    fn memory_is_read_by_the_last_choice() {
         static LOADS: AtomicBool = AtomicBool::new(false);
         let choose = || if LOADS.load(Ordering::Relaxed) { Ok(counted as LoadWord) } else { Err("none") };
-        // SAFETY: the stand-in does what is asked.
+        // SAFETY: the stand-in keeps the promise of a `LoadWord`.
         let memory = unsafe { SafeFetch::new(live(), choose) };
         let word = 7_u64;
         let address = core::ptr::from_ref(&word).expose_provenance() as u64;

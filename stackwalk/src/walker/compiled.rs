@@ -173,8 +173,8 @@ impl<M: Memory> Walk<'_, M> {
     ) -> bool {
         let (layout, memory) = (&self.hotspot.layout.nmethod, self.memory);
         let Some((pcs_and_scopes, metadata)) = self.cache.reserve_copy(number, debug) else { return false };
-        let read = memory.read(debug.pcs.0, pcs_and_scopes).and_then(|()| {
-            if metadata.is_empty() { Ok(()) } else { memory.read(debug.metadata.0, metadata) }
+        let read = memory.read(debug.pcs.start, pcs_and_scopes).and_then(|()| {
+            if metadata.is_empty() { Ok(()) } else { memory.read(debug.metadata.start, metadata) }
         });
         // An nmethod that is freed loses its blocks before its identity.
         let same = read.is_ok()

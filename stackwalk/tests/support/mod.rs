@@ -123,7 +123,7 @@ pub fn compile_preview(home: &Path, workload: &str) -> PathBuf {
 pub struct Jvm {
     child: Child,
     pub home: PathBuf,
-    /// What the workload printed before it was ready.
+    /// Text that the workload printed before it was ready.
     pub printed: Vec<String>,
 }
 

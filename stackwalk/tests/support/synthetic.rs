@@ -1,7 +1,7 @@
 //! A process with as many nmethods as wanted, in the layout of a recorded JVM, and stacks that run through them.
 //!
-//! The tables come from a fixture. Code lies in a heap of its own that replaces the first one, debug information in blocks
-//! outside of it (JDK 25) or behind the code (JDK 17). What each pc stands for is known from the generator.
+//! The tables come from a fixture. Code lies in a heap of its own that replaces the first one, debug information in
+//! blocks outside of it (JDK 25) or behind the code (JDK 17). What each pc stands for is known from the generator.
 
 #![allow(dead_code)]
 
@@ -50,14 +50,14 @@ impl Random {
     }
 }
 
-/// What one nmethod contains.
+/// Contents of one nmethod.
 pub struct Shape {
     pub compile_id: u32,
     pub pcs: u64,
     pub seed: u64,
 }
 
-/// Where [`with_oop_map_count`] puts the names of its row.
+/// Address at which [`with_oop_map_count`] puts the names of its row.
 const OOP_MAPS_TEXT: u64 = 0x600_0000_0000;
 
 /// Memory of the process.
@@ -427,7 +427,8 @@ impl Process {
         self.put(self.pc(place) - 4, &distance.to_ne_bytes());
     }
 
-    /// Puts the entry of an nmethod's deoptimisation handler at an address; for layouts that keep its distance from the blob.
+    /// Puts the entry of an nmethod's deoptimisation handler at an address; for layouts that keep its distance from the
+    /// blob.
     pub fn set_deopt_handler(&mut self, index: usize, entry: u64) {
         let blob = HEAP + index as u64 * BLOB + self.header;
         let offset = (entry - blob) as u32;
@@ -444,7 +445,7 @@ impl Process {
         self.chains[index].len() as u64
     }
 
-    /// What a pc stands for.
+    /// Meaning of a pc.
     pub fn chain(&self, (index, pc): (usize, u64)) -> &Chain {
         &self.chains[index][pc as usize]
     }

@@ -48,7 +48,7 @@ pub fn walk(
     run(hotspot, memory, Walker::new(hotspot, memory, cache, Limits::default()), capture, stack, Frozen::NONE)
 }
 
-/// As [`walk`], for a virtual thread with frozen frames; walks native code if its tables are given.
+/// Like [`walk`], for a virtual thread with frozen frames; walks native code if its tables are given.
 pub fn walk_mounted(
     hotspot: &HotSpot,
     memory: &impl Memory,
@@ -64,7 +64,7 @@ pub fn walk_mounted(
     run(hotspot, memory, walker, capture, stack, frozen)
 }
 
-/// As [`walk`], including native code.
+/// Like [`walk`], including native code.
 pub fn walk_through(
     hotspot: &HotSpot,
     memory: &impl Memory,

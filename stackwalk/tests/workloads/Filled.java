@@ -1,7 +1,9 @@
 import java.util.ArrayList;
 import java.util.List;
 
-/** Keeps 24 MiB of small arrays and one of 8 MiB, in a heap that may become larger, and waits for the end of its input. */
+/**
+ * Keeps 24 MiB of small arrays and one of 8 MiB, in a heap that may become larger, and waits for the end of its input.
+ */
 public class Filled {
     static final List<byte[]> kept = new ArrayList<>();
 

@@ -6,8 +6,8 @@ import java.lang.reflect.Field;
 import java.util.Optional;
 
 /**
- * A thread that calls the C library's qsort, which calls it back for each comparison (JDK 21 and later). The foreign function
- * API is used by reflection, because the program is compiled for JDK 11; pointers are passed as numbers.
+ * A thread that calls the C library's qsort, which calls it back for each comparison (JDK 21 and later). The foreign
+ * function API is used by reflection, because the program is compiled for JDK 11; pointers are passed as numbers.
  */
 public final class Upcalls {
     private static final String API = "java.lang.foreign.";

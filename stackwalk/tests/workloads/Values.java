@@ -1,9 +1,9 @@
 /**
- * Calls with value objects as arguments and results, between interpreted and compiled code; a preview of JDK 28, so compiled by
- * that JDK.
+ * Calls with value objects as arguments and results, between interpreted and compiled code; a preview of JDK 28, so
+ * compiled by that JDK.
  *
- * <p>The methods whose names begin with "interpreted" are to be excluded from compilation, and none is to be inlined. A thread
- * whose name begins with "virtual" sleeps deep in its stack.
+ * <p>The methods whose names begin with "interpreted" are to be excluded from compilation, and none is to be inlined. A
+ * thread whose name begins with "virtual" sleeps deep in its stack.
  */
 public class Values {
     static value class Pair {

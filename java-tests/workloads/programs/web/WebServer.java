@@ -24,9 +24,9 @@ import org.apache.tomcat.util.descriptor.web.FilterDef;
 import org.apache.tomcat.util.descriptor.web.FilterMap;
 
 /**
- * A shop on Tomcat, to measure what a request pays for a profiler: {@code /search} filters, groups and sorts products, and
- * answers with JSON of about 4 KB and a digest of it. Request number N always does the same work; it takes some 0.3 ms of
- * CPU time once it is compiled.
+ * A shop on Tomcat, to measure what a request pays for a profiler: {@code /search} filters, groups and sorts products,
+ * and answers with JSON of about 4 KB and a digest of it. Request number N always does the same work; it takes some 0.3
+ * ms of CPU time once it is compiled.
  *
  * <p>Prints {@code port N} when it is ready, and ends when its standard input does.
  */

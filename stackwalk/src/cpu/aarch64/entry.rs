@@ -60,28 +60,9 @@ pub(crate) fn has_saved_sender_sp(before: &[u8]) -> bool {
     matches!(found, Some(0x9100_03ed | 0x9100_03f3))
 }
 
-/// Bytes before the pc of an adapter that [`keeps_entry_sp`] looks at.
-pub(crate) const ADAPTER_SAVE_REACH: u64 = 4;
-
-/// Returns whether an adapter keeps the sp of its entry in a register while it calls the VM: it builds a frame instead.
-pub(crate) fn keeps_entry_sp(_before: &[u8]) -> bool {
-    false
-}
-
-/// The sp and the rule that lead to the caller of an adapter, which has this sp while it calls the VM.
+/// The sp and the rule that lead to the caller of an adapter, which has this sp and a frame while it calls the VM.
 pub(crate) fn patching_adapter(sp: u64, _preserved: &PreservedRegisters) -> (u64, Unwind) {
     (sp, Unwind::FramePointer)
-}
-
-/// Frames of the stub of the nmethod entry barrier below a marker: it has no marker.
-///
-/// Source: `generate_method_entry_barrier` in `cpu/aarch64/stubGenerator_aarch64.cpp`, JDK 17 to 25.
-pub(crate) fn entry_barrier_callers(
-    _sp: u64,
-    _fp: u64,
-    _word: impl Fn(u64) -> Option<u64>,
-) -> [Option<(u64, u64)>; 3] {
-    [None; 3]
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(crate) const MAX_PUSHED_WORDS: u64 = 64;
 /// reserves space for all values of a method below the last one in use, and its anchor has the latter's address.
 pub(crate) const ANCHOR_SLACK: u64 = 4096;
 
-/// Bits of an address that every kernel lets user space use, unless a program asks for more.
+/// Bits of an address that every kernel lets user space use, unless a program requests more.
 const ADDRESS_BITS: u32 = 48;
 
 /// The return address that is saved in `word`, without its signature; `stack` is an address on the stack.
@@ -89,11 +89,6 @@ pub(crate) fn caller_by(
     let fp = word(sp.checked_sub(FRAME_RECORD_BYTES)?)?;
     let pc = return_address(word(sp.checked_sub(RETURN_ADDRESS_BYTES)?)?, sp);
     Some(FrameRegisters { pc, sp, fp })
-}
-
-/// Address of the return address of a call out of a frame with this sp: the callee chooses it.
-pub(crate) fn return_address_of_call(_sp: u64) -> Option<u64> {
-    None
 }
 
 /// True if the interpreter's entry of an intrinsic method jumps to a routine of `StubRoutines`, which then returns to

@@ -1,7 +1,7 @@
 //! How much of its frame compiled code or a stub has, by the instructions around the pc.
 //!
 //! In a CPU profile many samples hit the few instructions during which a compiled frame is built or gone.
-//! The compilers write these from fixed templates, so the code around the pc tells the state of the frame:
+//! The compilers write these from fixed templates, so the code around the pc shows the state of the frame:
 //!
 //! ```text
 //! entry:   nop   [sub x9, sp, #n   str xzr, [x9]]   sub sp, sp, #n   stp x29, x30, [sp, #n - 16]     C1, C2
@@ -22,7 +22,7 @@ use super::instruction::{
     LEAVE, POP_RECORD, PUSH_RECORD, RET, allocates_by_register, backwards, first, instructions, last,
     loads_record, sp_change, stores_record, thread_load, thread_store,
 };
-use super::pushed::pushed_words;
+use super::pushed::words_below;
 use crate::cpu::rules::{Around, Unwind};
 
 /// Bytes of [`Around::before`]: the longest prologue, class initialisation and stack checks included, and the pushes of
@@ -135,12 +135,12 @@ pub(crate) fn state_in_body(
         return state;
     }
     // Wrappers keep fp as frame pointer and push registers around calls.
-    if native { Unwind::FramePointer } else { below(pushed_words(around.before)) }
+    if native { Unwind::FramePointer } else { below(words_below(around.before)) }
 }
 
 /// State of a compiled frame at the return address of a call of VM code.
 pub(crate) fn state_at_call(around: Around<'_>, _ahead: &[u8]) -> Unwind {
-    below(pushed_words(around.before))
+    below(words_below(around.before))
 }
 
 fn below(words: u64) -> Unwind {

@@ -3,54 +3,54 @@
 //! Source: Arm Architecture Reference Manual for A-profile, chapter C4 (encodings).
 
 /// Bytes of every instruction.
-pub(crate) const INSTRUCTION_BYTES: usize = 4;
+pub(super) const INSTRUCTION_BYTES: usize = 4;
 
 /// `stp x29, x30, [sp, #-16]!`.
-pub(crate) const PUSH_RECORD: u32 = 0xa9bf_7bfd;
+pub(super) const PUSH_RECORD: u32 = 0xa9bf_7bfd;
 /// `ldp x29, x30, [sp], #16`.
-pub(crate) const POP_RECORD: u32 = 0xa8c1_7bfd;
+pub(super) const POP_RECORD: u32 = 0xa8c1_7bfd;
 /// `mov sp, x29`.
-pub(crate) const LEAVE: u32 = 0x9100_03bf;
+pub(super) const LEAVE: u32 = 0x9100_03bf;
 /// `ret`.
-pub(crate) const RET: u32 = 0xd65f_03c0;
+pub(super) const RET: u32 = 0xd65f_03c0;
 
 /// The instructions of `code`, which begins at one.
-pub(crate) fn instructions(code: &[u8]) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + Clone {
+pub(super) fn instructions(code: &[u8]) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + Clone {
     code.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
 /// The instructions of `code` from its end on backwards; the last ends where `code` ends.
-pub(crate) fn backwards(code: &[u8]) -> impl ExactSizeIterator<Item = u32> + Clone {
+pub(super) fn backwards(code: &[u8]) -> impl ExactSizeIterator<Item = u32> + Clone {
     code.as_rchunks().1.iter().rev().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
 /// The instruction at the start of `code`.
-pub(crate) fn first(code: &[u8]) -> Option<u32> {
+pub(super) fn first(code: &[u8]) -> Option<u32> {
     instructions(code).next()
 }
 
 /// The instruction at the end of `code`.
-pub(crate) fn last(code: &[u8]) -> Option<u32> {
+pub(super) fn last(code: &[u8]) -> Option<u32> {
     backwards(code).next()
 }
 
 /// True for `stp x29, x30, [sp, #n]`.
-pub(crate) fn stores_record(instruction: u32) -> bool {
+pub(super) fn stores_record(instruction: u32) -> bool {
     instruction & 0xffc0_7fff == 0xa900_7bfd
 }
 
 /// True for `ldp x29, x30, [sp, #n]`.
-pub(crate) fn loads_record(instruction: u32) -> bool {
+pub(super) fn loads_record(instruction: u32) -> bool {
     instruction & 0xffc0_7fff == 0xa940_7bfd
 }
 
 /// True for `sub sp, sp, xN`, which allocates a frame beyond the reach of an immediate.
-pub(crate) fn allocates_by_register(instruction: u32) -> bool {
+pub(super) fn allocates_by_register(instruction: u32) -> bool {
     instruction & 0xffe0_ffff == 0xcb20_63ff
 }
 
 /// Bytes by which an instruction with an immediate raises sp; negative if it lowers sp, 0 if it leaves sp alone.
-pub(crate) fn sp_change(instruction: u32) -> i64 {
+pub(super) fn sp_change(instruction: u32) -> i64 {
     let is_sp_based = (instruction >> 5) & 31 == 31;
     if instruction & 0x3f80_03ff == 0x1100_03ff && instruction >> 31 == 1 {
         // add and sub, with an immediate that may be shifted by 12.
@@ -94,9 +94,9 @@ fn signed(field: u32, bits: u32) -> i64 {
     i64::from((field << unused).cast_signed() >> unused)
 }
 
-/// Where control goes after an instruction.
+/// Control flow after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flow {
+pub(super) enum Flow {
     /// To the next instruction, or back to it after a call.
     Next,
     /// To the next instruction, or by this distance from this one.
@@ -107,8 +107,8 @@ pub(crate) enum Flow {
     Away,
 }
 
-/// Where control goes after an instruction.
-pub(crate) fn flow(instruction: u32) -> Flow {
+/// Control flow after an instruction.
+pub(super) fn flow(instruction: u32) -> Flow {
     let distance = |shift: u32, bits: u32| signed(instruction >> shift, bits).wrapping_mul(4);
     match instruction {
         i if i & 0xfc00_0000 == 0x1400_0000 => Flow::Jump(distance(0, 26)),
@@ -125,17 +125,17 @@ pub(crate) fn flow(instruction: u32) -> Flow {
 }
 
 /// The distance of `bl`.
-pub(crate) fn call_distance(instruction: u32) -> Option<i64> {
+pub(super) fn call_distance(instruction: u32) -> Option<i64> {
     (instruction & 0xfc00_0000 == 0x9400_0000).then(|| signed(instruction, 26).wrapping_mul(4))
 }
 
 /// The register of `blr`.
-pub(crate) fn called_register(instruction: u32) -> Option<u32> {
+pub(super) fn called_register(instruction: u32) -> Option<u32> {
     (instruction & 0xffff_fc1f == 0xd63f_0000).then_some((instruction >> 5) & 31)
 }
 
 /// The page of `adrp`, or the address of `adr`, at `at`.
-pub(crate) fn pc_relative(instruction: u32, at: u64) -> Option<u64> {
+pub(super) fn pc_relative(instruction: u32, at: u64) -> Option<u64> {
     let distance = signed((instruction >> 5) << 2 | (instruction >> 29) & 3, 21);
     match instruction & 0x9f00_0000 {
         0x9000_0000 => Some((at & !0xfff).wrapping_add_signed(distance << 12)),
@@ -145,12 +145,12 @@ pub(crate) fn pc_relative(instruction: u32, at: u64) -> Option<u64> {
 }
 
 /// The offset of `str xN, [x28, #offset]`: a field of the `JavaThread`.
-pub(crate) fn thread_store(instruction: u32) -> Option<u32> {
+pub(super) fn thread_store(instruction: u32) -> Option<u32> {
     (instruction & 0xffc0_03e0 == 0xf900_0380).then_some(((instruction >> 10) & 0xfff) << 3)
 }
 
 /// The register and the offset of `ldr xN, [x28, #offset]`.
-pub(crate) fn thread_load(instruction: u32) -> Option<(u32, u32)> {
+pub(super) fn thread_load(instruction: u32) -> Option<(u32, u32)> {
     (instruction & 0xffc0_03e0 == 0xf940_0380)
         .then_some((instruction & 31, ((instruction >> 10) & 0xfff) << 3))
 }

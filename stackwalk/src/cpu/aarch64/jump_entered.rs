@@ -47,7 +47,7 @@ pub(crate) fn poll_exit(after: &[u8]) -> Option<PollFrame> {
     }
 }
 
-/// Where the address of the exception handler is, if the code is part of the return with which a C1 stub goes to the
+/// The place of the exception handler's address, if the code is part of the return with which a C1 stub goes to the
 /// handler.
 pub(crate) fn handler_place(before: &[u8], after: &[u8]) -> Option<HandlerPlace> {
     let mut code = instructions(after);

@@ -20,7 +20,7 @@ use super::instruction::{
 const FRAME_SETUP: usize = 3;
 
 /// Bytes that the code of `before` has pushed and not popped.
-pub(crate) fn pushed_bytes(before: &[u8]) -> u64 {
+pub(super) fn pushed_bytes(before: &[u8]) -> u64 {
     let (mut popped, mut pushed) = (0_u64, 0_u64);
     let mut code = backwards(before);
     while let Some(instruction) = code.next() {
@@ -50,7 +50,7 @@ pub(crate) fn pushed_bytes(before: &[u8]) -> u64 {
 }
 
 /// The same in words.
-pub(crate) fn pushed_words(before: &[u8]) -> u64 {
+pub(crate) fn words_below(before: &[u8]) -> u64 {
     pushed_bytes(before) / 8
 }
 

@@ -4,71 +4,13 @@
 //! `templateInterpreterGenerator_aarch64.cpp`, `sharedRuntime_aarch64.cpp`, `stubGenerator_aarch64.cpp`, JDK 11 to 25;
 //! Procedure Call Standard for the Arm 64-bit Architecture, section 6.1.1.
 
-use crate::cpu::words::words;
+use crate::cpu::words::registers;
 
-words! {
-    /// The registers of the interrupted thread beside pc, sp and fp (`x29`).
+registers! {
+    /// The registers of the interrupted thread beside pc, sp and fp (`x29`). While Java code runs, x28 is the
+    /// `JavaThread*`; `lr` is x30, the return address until code saves it.
     pub struct Registers {
-        /// Register `x0`.
-        pub x0: u64,
-        /// Register `x1`.
-        pub x1: u64,
-        /// Register `x2`.
-        pub x2: u64,
-        /// Register `x3`.
-        pub x3: u64,
-        /// Register `x4`.
-        pub x4: u64,
-        /// Register `x5`.
-        pub x5: u64,
-        /// Register `x6`.
-        pub x6: u64,
-        /// Register `x7`.
-        pub x7: u64,
-        /// Register `x8`.
-        pub x8: u64,
-        /// Register `x9`.
-        pub x9: u64,
-        /// Register `x10`.
-        pub x10: u64,
-        /// Register `x11`.
-        pub x11: u64,
-        /// Register `x12`.
-        pub x12: u64,
-        /// Register `x13`.
-        pub x13: u64,
-        /// Register `x14`.
-        pub x14: u64,
-        /// Register `x15`.
-        pub x15: u64,
-        /// Register `x16`.
-        pub x16: u64,
-        /// Register `x17`.
-        pub x17: u64,
-        /// Register `x18`.
-        pub x18: u64,
-        /// Register `x19`.
-        pub x19: u64,
-        /// Register `x20`.
-        pub x20: u64,
-        /// Register `x21`.
-        pub x21: u64,
-        /// Register `x22`.
-        pub x22: u64,
-        /// Register `x23`.
-        pub x23: u64,
-        /// Register `x24`.
-        pub x24: u64,
-        /// Register `x25`.
-        pub x25: u64,
-        /// Register `x26`.
-        pub x26: u64,
-        /// Register `x27`.
-        pub x27: u64,
-        /// Register `x28`: the `JavaThread*` while Java code runs.
-        pub x28: u64,
-        /// Register `x30`: the return address until code saves it.
-        pub lr: u64,
+        x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 x23 x24 x25 x26 x27 x28 lr
     }
 }
 
@@ -129,33 +71,11 @@ impl Registers {
     }
 }
 
-/// Registers that a C function restores before it returns, beside sp and fp, and the link register.
-///
-/// A register whose value was not recovered is 0, which no rule can use to find a stack address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PreservedRegisters {
-    /// Register `x19`.
-    pub x19: u64,
-    /// Register `x20`.
-    pub x20: u64,
-    /// Register `x21`.
-    pub x21: u64,
-    /// Register `x22`.
-    pub x22: u64,
-    /// Register `x23`.
-    pub x23: u64,
-    /// Register `x24`.
-    pub x24: u64,
-    /// Register `x25`.
-    pub x25: u64,
-    /// Register `x26`.
-    pub x26: u64,
-    /// Register `x27`.
-    pub x27: u64,
-    /// Register `x28`.
-    pub x28: u64,
-    /// Register `x30`.
-    pub lr: u64,
+registers! {
+    /// Registers that a C function restores before it returns, beside sp and fp, and the link register.
+    ///
+    /// A register whose value was not recovered is 0, which no rule can use to find a stack address.
+    pub struct PreservedRegisters { x19 x20 x21 x22 x23 x24 x25 x26 x27 x28 lr }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 use super::instruction::instructions;
 use super::registers::Registers;
 use crate::cpu::rules::FrameRegisters;
+use crate::cpu::words::Words;
 
 /// Bytes of the siginfo, behind which the ucontext lies.
 const INFO_BYTES: u64 = 128;
@@ -22,6 +23,8 @@ const INFO_BYTES: u64 = 128;
 const CONTEXT_OFFSET: u64 = 176;
 /// Words that are read: fault address, x0 to x30, sp, pc, pstate.
 const CONTEXT_WORDS: usize = 35;
+/// Position of fp among the general registers.
+const FP_WORD: usize = 29;
 /// Bits of pstate that are 0 in 64-bit user code: mode and interrupt masks; the others are conditions and modes of
 /// speculation.
 const NOT_USER_CODE: u64 = 0x1f | 0x3c0;
@@ -61,40 +64,11 @@ pub(crate) fn saved_registers(
     if pstate & NOT_USER_CODE != 0 || sp < context.checked_add(CONTEXT_OFFSET)? {
         return None;
     }
-    let [x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15, rest @ ..] = general;
-    let [x16, x17, x18, x19, x20, x21, x22, x23, x24, x25, x26, x27, x28, fp, lr] = rest;
-    let registers = Registers {
-        x0,
-        x1,
-        x2,
-        x3,
-        x4,
-        x5,
-        x6,
-        x7,
-        x8,
-        x9,
-        x10,
-        x11,
-        x12,
-        x13,
-        x14,
-        x15,
-        x16,
-        x17,
-        x18,
-        x19,
-        x20,
-        x21,
-        x22,
-        x23,
-        x24,
-        x25,
-        x26,
-        x27,
-        x28,
-        lr,
-    };
+    let [.., fp, lr] = general;
+    let mut words = general.map(u64::to_ne_bytes);
+    // The record has lr where the kernel has fp.
+    words[FP_WORD] = lr.to_ne_bytes();
+    let registers = Registers::take(&mut words.iter())?;
     Some((FrameRegisters { pc, sp, fp }, registers))
 }
 

@@ -8,7 +8,7 @@ use crate::cpu::rules::CallTarget;
 /// (`slow_subtype_check` in `c1_LIRAssembler_x86.cpp`, conversion fix-ups in `x86_64.ad`), pushed below the frame.
 ///
 /// `pop rbp` does not count: it may be the exit of a frame without locals.
-pub(crate) fn popped_after_call(after: &[u8]) -> u64 {
+pub(super) fn popped_after_call(after: &[u8]) -> u64 {
     let (mut words, mut rest) = (0, after);
     loop {
         rest = match rest {
@@ -57,14 +57,6 @@ fn loaded_target(before: &[u8]) -> Option<u64> {
         _ => return None,
     };
     Some(u64::from_le_bytes(bytes.map(|byte| *byte)))
-}
-
-/// Bytes of code through which a call leads to code that is far away: calls reach all code.
-pub(crate) const TRAMPOLINE_BYTES: usize = 0;
-
-/// The target of such code.
-pub(crate) fn trampoline_target(_code: &[u8; TRAMPOLINE_BYTES]) -> Option<u64> {
-    None
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ways_are_lost_nothing_is_said() {
+    fn unknown_code_on_a_way_gives_no_answer() {
         assert_eq!(leads(&CODE, 30, 31), Some(true), "before the jump");
         assert_eq!(leads(&CODE, 30, 0), None, "through a register");
         assert_eq!(leads(&CODE, 34, 0), None, "no instruction");

@@ -2,7 +2,7 @@
 //!
 //! Value classes (JDK 28 and later) give compiled code several entries, one after the other: callers pass the fields
 //! of value objects in registers and on the stack, or references. Where the fields need more room, the entry for
-//! references extends the stack, and the frame ends further up than its size tells. Such code keeps the size of each
+//! references extends the stack, and the frame ends further up than its size says. Such code keeps the size of each
 //! frame in the frame:
 //!
 //! ```text
@@ -21,6 +21,7 @@
 //! `cpu/x86/c1_MacroAssembler_x86.cpp` of the Valhalla repository, 2025.
 
 use super::instruction::{Flow, decode};
+use crate::cpu::rules::Taken;
 
 /// Branches whose targets are remembered at once: two for each value object that is passed, and no code has them all
 /// open.
@@ -32,15 +33,6 @@ const KEPT_SIZE_BELOW_END: u64 = 24;
 const KEPT_SIZE_WITHOUT: u64 = 16;
 /// Largest frame accepted with the room of its arguments, of which there are at most 255.
 const MAX_FRAME_BYTES: u64 = 1 << 20;
-
-/// What entry code has put on the stack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Taken {
-    /// Bytes between sp and the return address.
-    pub(crate) bytes: u64,
-    /// True if the word below the return address is the caller's fp.
-    pub(crate) is_fp_saved: bool,
-}
 
 impl Taken {
     const NOTHING: Self = Self { bytes: 0, is_fp_saved: false };
@@ -88,8 +80,8 @@ impl Taken {
     }
 }
 
-/// What the entry code before `pc`, an index into the code of a method from its first instruction on, has put on the
-/// stack; `None` if that is not known.
+/// The stack that the entry code before `pc` has taken; `None` if that is not known. `pc` is an index into `code`, the
+/// code of a method from its first instruction on.
 ///
 /// Control is followed from the top down: an instruction behind a jump has the state of the branches that lead there,
 /// and without one it is another entry.
@@ -222,7 +214,7 @@ mod tests {
         (parts.concat(), starts.collect())
     }
 
-    /// Where the frame of [`code`] is complete, and its size unless it is extended.
+    /// Offset at which the frame of [`code`] is complete, and its size unless it is extended.
     const COMPLETE: usize = 144;
     const SIZE: u64 = 0x20;
 

@@ -22,7 +22,7 @@ const RELEASE: [u8; 4] = [0x48, 0x83, 0xc4, 0x08];
 /// `mov rbx, rax; pop rdx`.
 const POPPED: [u8; 4] = [0x48, 0x8b, 0xd8, 0x5a];
 
-/// Where the routine keeps its return address; `around` begins with the routine or later.
+/// Place of the routine's return address; `around` begins with the routine or later.
 pub(crate) fn forward_exception_place(around: Around<'_>) -> Option<ForwardExceptionPlace> {
     Some(if around.before.windows(POPPED.len()).any(|code| code == POPPED) {
         ForwardExceptionPlace::Register

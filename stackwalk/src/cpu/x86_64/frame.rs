@@ -53,11 +53,6 @@ pub const fn return_address(word: u64, _stack: u64) -> u64 {
     word
 }
 
-/// True if the interpreter's entry of an intrinsic method jumps to a routine of `StubRoutines`: it calls the routine.
-///
-/// Source: `generate_CRC32_update_entry` and others in `cpu/x86/templateInterpreterGenerator_x86*.cpp`, JDK 11 to 25.
-pub(crate) const METHODS_JUMP_TO_ROUTINES: bool = false;
-
 /// The rules that may lead from a stub without fixed frame, which is calling C code, to its caller, each with the bytes
 /// that lie on top.
 ///
@@ -66,11 +61,6 @@ pub(crate) const METHODS_JUMP_TO_ROUTINES: bool = false;
 /// already that of the frame it returns to.
 pub(crate) const CALLING_STUB_RULES: [(u64, Unwind); 3] =
     [(0, Unwind::OnTop), (RETURN_ADDRESS_BYTES, Unwind::OnTop), (0, Unwind::FramePointer)];
-
-/// Words that code without fixed frame has pushed, by the code before the pc; the walker looks for them.
-pub(crate) fn words_below(_before: &[u8]) -> u64 {
-    0
-}
 
 /// The caller of `frame` by `rule`, unchecked; `size` is the complete frame's, `word` reads the stack.
 ///

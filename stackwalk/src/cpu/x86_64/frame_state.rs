@@ -1,7 +1,7 @@
 //! How much of its frame compiled code or a stub has, by the instructions around the pc.
 //!
 //! In a CPU profile many samples hit the few instructions during which a compiled frame is built or gone.
-//! The compilers write these from fixed templates, so the bytes around the pc tell the state of the frame:
+//! The compilers write these from fixed templates, so the bytes around the pc show the state of the frame:
 //!
 //! ```text
 //! entry:   [mov [rsp-N], eax]  push rbp  [mov rbp, rsp]  sub rsp, n     C1, C2, native wrappers
@@ -32,7 +32,7 @@ pub(crate) const CODE_BEFORE: u64 = 96;
 /// Bytes of [`Around::after`]: the longest exit sequence has 24.
 pub(crate) const CODE_AFTER: u64 = 32;
 
-/// What a prologue instruction does to the frame.
+/// Effect of a prologue instruction on the frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Nothing,
@@ -98,7 +98,7 @@ pub(crate) fn prologue(around: Around<'_>) -> Unwind {
 ///
 /// The VM makes code not entrant by a jump at its verified entry; a sample may have been taken there before
 /// (`NativeJump::patch_verified_entry` in `nativeInst_x86.cpp`, JDK 11 to 25; later it arms the entry barrier). Both
-/// instructions of seven bytes that begin a prologue are told by the one behind them.
+/// instructions of seven bytes that begin a prologue are recognised by the one behind them.
 fn behind_entry_jump(around: Around<'_>) -> Option<(Unwind, &[u8])> {
     let rest = around.before.strip_prefix(&[0xe9])?.get(6..)?;
     let next = if rest.is_empty() { around.after } else { rest };

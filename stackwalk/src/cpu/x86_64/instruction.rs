@@ -4,11 +4,11 @@
 //! (opcode maps).
 
 /// Longest instruction.
-pub(crate) const MAX_INSTRUCTION_BYTES: usize = 15;
+pub(super) const MAX_INSTRUCTION_BYTES: usize = 15;
 
-/// Where control goes after an instruction.
+/// Control flow after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flow {
+pub(super) enum Flow {
     /// To the next instruction, or back to it after a call.
     Next,
     /// To the next instruction, or by this distance from it.
@@ -21,9 +21,9 @@ pub(crate) enum Flow {
     Away,
 }
 
-/// What may delay the end of an instruction.
+/// Cause of a delay at the end of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
+pub(super) enum Wait {
     /// Nothing: it works on general registers, for a few cycles.
     Nothing,
     /// Memory outside of the frame.
@@ -35,10 +35,10 @@ pub(crate) enum Wait {
 
 /// One instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Instruction {
-    pub(crate) length: usize,
-    pub(crate) flow: Flow,
-    pub(crate) wait: Wait,
+pub(super) struct Instruction {
+    pub(super) length: usize,
+    pub(super) flow: Flow,
+    pub(super) wait: Wait,
 }
 
 /// Opcode maps: one byte, and behind `0f`, `0f 38` and `0f 3a`.
@@ -67,7 +67,7 @@ struct Opcode {
 }
 
 /// Decodes the first instruction of `code`; `None` if it is incomplete, or no instruction in 64-bit mode.
-pub(crate) fn decode(code: &[u8]) -> Option<Instruction> {
+pub(super) fn decode(code: &[u8]) -> Option<Instruction> {
     let opcode = opcode(code)?;
     let behind = code.get(opcode.length..)?;
     let has_modrm = has_modrm(&opcode)?;
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_instruction_waits_for() {
+    fn each_instruction_has_its_delay() {
         let check = |expected, codes: &[&[u8]]| {
             for code in codes {
                 assert_eq!(decode(code).map(|found| found.wait), Some(expected), "{code:x?}");

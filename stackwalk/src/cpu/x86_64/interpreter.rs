@@ -11,9 +11,6 @@ pub(crate) const RETURN_ENTRY_BYTES: usize = 24;
 
 /// Bytes from the pc on that [`interpreter_exit`] looks at.
 pub(crate) const INTERPRETER_EXIT_BYTES: usize = 2;
-/// Bytes from the pc on that [`enters_method`] looks at.
-pub(crate) const METHOD_ENTRY_BYTES: usize = 0;
-
 /// Bytes from the pc on that [`frameless_return`] looks at.
 pub(crate) const FRAMELESS_RETURN_BYTES: usize = 20;
 
@@ -38,11 +35,6 @@ pub(crate) fn frameless_return(after: &[u8]) -> Option<u64> {
 /// of a method whose frame it has just removed.
 pub(crate) fn interpreter_exit(after: &[u8]) -> Option<Unwind> {
     matches!(after, [0x41, 0x5d, ..]).then_some(Unwind::Return)
-}
-
-/// Returns whether the interpreter may be entering a method: the code does not tell.
-pub(crate) fn enters_method(_ahead: &[u8]) -> bool {
-    true
 }
 
 /// Returns whether `after` restores a caller's frame after its call: `mov rsp, [rbp - 16]`, or from JDK 21 on `mov

@@ -52,7 +52,7 @@ pub(crate) fn poll_exit(after: &[u8]) -> Option<PollFrame> {
     }
 }
 
-/// Where the address of the exception handler is, if the code is part of `leave; pop rcx; jmp rcx`, with which a C1
+/// The place of the exception handler's address, if the code is part of `leave; pop rcx; jmp rcx`, with which a C1
 /// stub jumps to the handler.
 pub(crate) fn handler_place(before: &[u8], after: &[u8]) -> Option<HandlerPlace> {
     match (before, after) {

@@ -19,7 +19,7 @@ pub(crate) const FAR_JUMP_BYTES: usize = 6;
 /// if the one before does not lead on to it, or if decoding does not find the instruction at `pc`.
 ///
 /// An interrupt comes when the oldest instruction has ended, but an access to memory whose address is still being
-/// translated is given up, and begun anew after the interrupt, if the instruction before it waits for nothing
+/// translated is given up, and begun again after the interrupt, if the instruction before it waits for nothing
 /// (`design/frames.md`).
 pub(crate) fn is_given_up(code: &[u8], pc: usize) -> Option<bool> {
     let (before, at) = code.split_at_checked(pc)?;

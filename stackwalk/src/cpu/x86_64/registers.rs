@@ -3,40 +3,12 @@
 //! Sources: `cpu/x86/interp_masm_x86.hpp`, `templateInterpreterGenerator_x86.cpp`, `sharedRuntime_x86_64.cpp`,
 //! `stubGenerator_x86_64.cpp`, JDK 11 to 25; System V ABI for AMD64, section 3.2.1.
 
-use crate::cpu::words::words;
+use crate::cpu::words::registers;
 
-words! {
-    /// The registers of the interrupted thread beside pc (`rip`), sp (`rsp`) and fp (`rbp`).
-    pub struct Registers {
-        /// Register `rax`.
-        pub rax: u64,
-        /// Register `rbx`.
-        pub rbx: u64,
-        /// Register `rcx`.
-        pub rcx: u64,
-        /// Register `rdx`.
-        pub rdx: u64,
-        /// Register `rsi`.
-        pub rsi: u64,
-        /// Register `rdi`.
-        pub rdi: u64,
-        /// Register `r8`.
-        pub r8: u64,
-        /// Register `r9`.
-        pub r9: u64,
-        /// Register `r10`.
-        pub r10: u64,
-        /// Register `r11`.
-        pub r11: u64,
-        /// Register `r12`.
-        pub r12: u64,
-        /// Register `r13`.
-        pub r13: u64,
-        /// Register `r14`.
-        pub r14: u64,
-        /// Register `r15`: the `JavaThread*` while Java code runs.
-        pub r15: u64,
-    }
+registers! {
+    /// The registers of the interrupted thread beside pc (`rip`), sp (`rsp`) and fp (`rbp`). While Java code runs, r15
+    /// is the `JavaThread*`.
+    pub struct Registers { rax rbx rcx rdx rsi rdi r8 r9 r10 r11 r12 r13 r14 r15 }
 }
 
 impl Registers {
@@ -94,21 +66,11 @@ impl Registers {
     }
 }
 
-/// Registers that a C function restores before it returns, beside sp and fp.
-///
-/// A register whose value was not recovered is 0, which no rule can use to find a stack address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PreservedRegisters {
-    /// Register `rbx`.
-    pub rbx: u64,
-    /// Register `r12`.
-    pub r12: u64,
-    /// Register `r13`.
-    pub r13: u64,
-    /// Register `r14`.
-    pub r14: u64,
-    /// Register `r15`.
-    pub r15: u64,
+registers! {
+    /// Registers that a C function restores before it returns, beside sp and fp.
+    ///
+    /// A register whose value was not recovered is 0, which no rule can use to find a stack address.
+    pub struct PreservedRegisters { rbx r12 r13 r14 r15 }
 }
 
 impl PreservedRegisters {

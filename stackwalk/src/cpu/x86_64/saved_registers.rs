@@ -14,7 +14,7 @@
 //! by G1 from JDK 24 on.
 
 /// Words between sp and the complete frame if `code`, from the pc on, runs in such a slow path.
-pub(crate) fn saved_registers(code: &[u8]) -> Option<u64> {
+pub(super) fn saved_registers(code: &[u8]) -> Option<u64> {
     let mut rest = code;
     loop {
         match rest {

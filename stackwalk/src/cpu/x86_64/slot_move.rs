@@ -7,7 +7,7 @@
 use crate::cpu::rules::Around;
 
 /// Returns whether the last instruction pushed a slot and the next pops into one.
-pub(crate) fn is_slot_move(around: Around<'_>) -> bool {
+pub(super) fn is_slot_move(around: Around<'_>) -> bool {
     let pushed = matches!(
         around.before,
         [.., 0xff, 0x34, 0x24] | [.., 0xff, 0x74, 0x24, _] | [.., 0xff, 0xb4, 0x24, _, _, _, _]

@@ -52,7 +52,7 @@ pub(crate) fn keeps_length(code: &[u8], pc: usize) -> bool {
     [compares, compresses].into_iter().flatten().any(|region| region.contains(pc))
 }
 
-/// Where the word is on the stack: in `from..=until` and in `again..=last`.
+/// Code that runs with the word on the stack: in `from..=until` and in `again..=last`.
 struct Region {
     from: usize,
     until: usize,

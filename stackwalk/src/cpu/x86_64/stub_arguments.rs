@@ -25,7 +25,7 @@ const POPS: [u8; 2] = [0x59, 0x5e];
 const CALL: usize = DIRECT_CALL_BYTES as usize;
 
 /// Words on the stack below the frame at an interrupted pc; `None` for none.
-pub(crate) fn pushed_arguments(around: Around<'_>) -> Option<u64> {
+pub(super) fn pushed_arguments(around: Around<'_>) -> Option<u64> {
     let words = call_arguments(around).unwrap_or(0).checked_add(array_copy_words(around.before))?;
     (words > 0).then_some(words)
 }
@@ -49,7 +49,7 @@ fn call_arguments(around: Around<'_>) -> Option<u64> {
 }
 
 /// Words that a copy of arrays keeps at the end of `before`, arguments of its call not counted.
-pub(crate) fn array_copy_words(before: &[u8]) -> u64 {
+pub(super) fn array_copy_words(before: &[u8]) -> u64 {
     let Some(start) = before.windows(COPY.len()).rposition(|window| window == COPY) else { return 0 };
     let Some(mut rest) = before.get(start.saturating_add(COPY.len())..) else { return 0 };
     // The pops after the call are those of its arguments.

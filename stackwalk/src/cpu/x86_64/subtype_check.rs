@@ -21,7 +21,7 @@ const SEARCH: [u8; 10] = [0x48, 0x83, 0xc7, 0x08, 0x48, 0x85, 0xc0, 0xf2, 0x48, 
 const REACH: usize = 32;
 
 /// Words on the stack below the frame if the pc is inside such a check, with at least one pushed.
-pub(crate) fn pushed_words(around: Around<'_>) -> Option<u64> {
+pub(super) fn pushed_words(around: Around<'_>) -> Option<u64> {
     let before = around.before.get(around.before.len().saturating_sub(REACH)..)?;
     let after = around.after.get(..REACH.min(around.after.len()))?;
     let pc = before.len();

@@ -22,7 +22,7 @@ const RESERVE: [u8; 3] = [0x48, 0x2b, 0xe3];
 const TO_FRAMES: [u8; 3] = [0x48, 0x8b, 0xe3];
 /// `pop rbp; ret` and `jmp rbx`: ends of the stubs, behind which the next begins.
 const ENDS: [[u8; 2]; 2] = [[0x5d, 0xc3], [0xff, 0xe3]];
-/// What may stand between `mov rbx, rax` and `mov rsp, rbx`: `xor rax, rax`, or xmm0 and rax restored, piece by piece.
+/// Code between `mov rbx, rax` and `mov rsp, rbx`: `xor rax, rax`, or xmm0 and rax restored, piece by piece.
 const RESTORING: [&[u8]; 6] = [
     &[0x48, 0x33, 0xc0],
     &[0xc5, 0xfb, 0x10, 0x04, 0x24, 0x48, 0x83, 0xc4, 0x10, 0x58],
