@@ -9,15 +9,15 @@
 //!
 //! Rooms, from the bottom up:
 //! - [`guest`]: how the agent behaves in somebody else's process: messages, scheduling, memory.
+//! - [`jvmti`]: the VM's function tables, checked.
+//! - [`hooks`]: for developers, without effect in a library that is shipped.
 //! - [`clock`]: timers and counters on the CPU clocks of threads.
 //! - [`handler`]: what runs in a signal handler, and the memory that it touches.
-//! - [`jvmti`]: the VM's function tables, checked.
 //! - [`vm`]: what is read and tested of the VM itself.
 //! - [`threads`]: the profiled threads.
 //! - [`dumps`]: the stacks of all threads as text.
 //! - [`profile`]: the life of a profile.
 //! - [`program_api`]: profiles that a program starts, ends and reads by itself.
-//! - [`hooks`]: for developers, and never in a library that is shipped.
 //! - [`stack_api`]: the stack-walk API.
 #![deny(unsafe_code)]
 
@@ -30,7 +30,6 @@ mod dumps;
 mod guest;
 #[allow(unsafe_code, reason = "signal handlers and the memory that they touch")]
 pub mod handler;
-#[cfg(feature = "hooks")]
 #[allow(unsafe_code, reason = "called by the signal handler")]
 pub mod hooks;
 #[allow(unsafe_code, reason = "raw function tables of the VM")]
@@ -51,11 +50,9 @@ use jni::sys::{JNI_EEXIST, JNI_ERR, JNI_OK, JavaVM, jint};
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{guard, mark};
-use crate::profile::events::{self, ClaimError};
-use crate::profile::start::{self, Refusal};
-use crate::profile::status;
+use crate::profile::{Refusal, run, start, state};
 use crate::program_api::{attached, execute, messages};
-use agent_options::{BadRequest, Door, Mode, Request, environment};
+use agent_options::{BadRequest, Door, Mode, Options, Request};
 
 /// Called by the VM before anything else runs, for `-agentpath` and `-agentlib`.
 ///
@@ -70,13 +67,10 @@ pub unsafe extern "system" fn Agent_OnLoad(
 ) -> jint {
     // SAFETY: the VM passes its own pointer and a NUL-terminated string or null.
     let (vm, options) = unsafe { arguments(vm, options) };
-    guard::entry_point(JNI_OK, || {
-        let environment = environment::options(std::env::vars_os());
-        match Request::of_layers(Door::Load, &[&environment, &options]) {
-            Ok(request) if request.starts() => load(vm, &request, false),
-            Ok(request) => attached::answer(vm, &request),
-            Err(bad) => refused(&bad, false),
-        }
+    guard::entry_point(JNI_OK, || match start::request(Door::Load, &options) {
+        Ok(request) if request.starts() => start(vm, &request, false),
+        Ok(request) => attached::answer(vm, &request),
+        Err(bad) => refused(&bad, false),
     })
 }
 
@@ -100,21 +94,21 @@ pub unsafe extern "system" fn Agent_OnAttach(
 ) -> jint {
     // SAFETY: the VM passes its own pointer and a NUL-terminated string or null.
     let (vm, options) = unsafe { arguments(vm, options) };
-    guard::entry_point(JNI_OK, || match status::request(Door::Attach, &options) {
-        Ok(request) if request.starts() => start_attached(vm, &request),
+    guard::entry_point(JNI_OK, || match start::request(Door::Attach, &options) {
+        Ok(request) if request.starts() => start(vm, &request, true),
         Ok(request) => attached::answer(vm, &request),
         Err(bad) => refused(&bad, true),
     })
 }
 
-/// Called by the VM at the very end; VMDeath has usually stopped the session already.
+/// Called by the VM at the very end; VMDeath has usually ended the profile already.
 ///
 /// # Safety
 /// Called by the VM only.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "entry point")]
 pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
-    guard::entry_point((), || events::stop("agent_unload"));
+    guard::entry_point((), || run::stop_at_exit("agent_unload"));
 }
 
 /// Returns the VM and the text of the options.
@@ -133,43 +127,34 @@ unsafe fn arguments(vm: *mut JavaVM, options: *const c_char) -> (Vm, String) {
     (vm, unsafe { CStr::from_ptr(options) }.to_string_lossy().into_owned())
 }
 
-/// Starts a profile in a program that runs, or offers the stack-walk API there.
-fn start_attached(vm: Vm, request: &Request) -> jint {
-    let outcome = load(vm, request, true);
-    if request.options.mode == Mode::Api || !request.options.starts || outcome != JNI_OK {
-        return outcome;
-    }
-    let has_started = events::attach_now(vm);
-    if has_started {
-        attached::confirm(request, execute::STARTED);
-    }
-    let is_failure = !has_started && (request.options.strict || request.messages.is_some());
-    if is_failure { JNI_ERR } else { JNI_OK }
-}
-
-/// Prepares what a start asks for.
-fn load(vm: Vm, request: &Request, is_attached: bool) -> jint {
+/// Starts a profile or the wait for a start, or offers the stack-walk API.
+fn start(vm: Vm, request: &Request, is_attached: bool) -> jint {
     messages::warn(request);
-    let (mode, strict) = (request.options.mode, request.options.strict);
-    let prepared = match mode {
+    let Options { mode, strict, starts, .. } = request.options;
+    let started = match mode {
         Mode::Api => open_api(vm, request, is_attached),
+        _ if is_attached && starts => {
+            start::now(vm, request).map(|()| attached::confirm(request, execute::STARTED))
+        }
         _ => start::prepare(vm, request, is_attached),
     };
-    let Err(refusal) = prepared else { return JNI_OK };
+    let Err(refusal) = started else { return JNI_OK };
     let (code, message) = match refusal {
-        Refusal::Claimed(ClaimError::Running) => (JNI_EEXIST, refusal.to_string()),
-        Refusal::Claimed(ClaimError::Ending) => (ENDING, refusal.to_string()),
-        Refusal::Claimed(ClaimError::Disabled) => (JNI_ERR, refusal.to_string()),
+        Refusal::Running => (JNI_EEXIST, refusal.to_string()),
+        Refusal::Delivering => (ENDING, refusal.to_string()),
+        Refusal::Off => (JNI_ERR, refusal.to_string()),
         _ => (JNI_ERR, format!("{refusal}; {}", consequence(mode, strict, is_attached))),
     };
-    messages::tell(request.messages.as_deref(), &message);
+    if !state::vm_ends() {
+        messages::tell(request.messages.as_deref(), &message);
+    }
     if strict || request.messages.is_some() { code } else { JNI_OK }
 }
 
 /// Offers the stack-walk API; no profile is claimed, and one may run beside it.
 fn open_api(vm: Vm, request: &Request, is_attached: bool) -> Result<(), Refusal> {
     log::install(request.options.log);
-    stack_api::start::open(vm, is_attached).map_err(|error| Refusal::Failed(error.to_string()))
+    stack_api::start::open(vm, is_attached)
 }
 
 /// Reports a text that is no request.

@@ -19,8 +19,10 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 
 use libc::{c_int, c_void, siginfo_t};
+use parking_lot::{Mutex, MutexGuard};
 use stackwalk::Capture;
 
 use crate::handler::install::{Mask, SignalError, current_action};
@@ -43,6 +45,8 @@ const STATES: u64 = 4;
 struct Request {
     word: AtomicU64,
     held: UnsafeCell<Held>,
+    /// Locked while a dump is made.
+    turn: Mutex<()>,
 }
 
 // SAFETY: `held` is written by the handler between STORING and HELD, and read by the holder after HELD.
@@ -59,7 +63,13 @@ pub struct Held {
 static REQUEST: Request = Request {
     word: AtomicU64::new(IDLE),
     held: UnsafeCell::new(Held { capture: Capture::ZERO, block: None }),
+    turn: Mutex::new(()),
 };
+
+/// Waits for the turn to make a dump, at most so long; it lasts until the guard is dropped.
+pub fn turn(patience: Duration) -> Option<MutexGuard<'static, ()>> {
+    REQUEST.turn.try_lock_for(patience)
+}
 
 /// Longest time that a handler took in the present dump, in nanoseconds.
 static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
@@ -84,7 +94,7 @@ pub enum NotHeld {
     Silent,
 }
 
-/// The handler while it is installed. Only one may exist at a time.
+/// The handler while it is installed, by whoever has the [`turn`].
 pub struct Holder {
     signal: c_int,
     previous: libc::sigaction,

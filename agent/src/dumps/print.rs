@@ -17,7 +17,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use profile::dictionary::symbol::function_text;
 use sampler_thread::characters::shown;
 use sampler_thread::native::maps;
@@ -57,9 +56,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 const OTHER_DUMP: Duration = Duration::from_secs(1);
 /// The reason why threads are missing.
 const DEADLINE_OVER: &str = "the deadline was over";
-
-/// Held while a dump is made.
-static DUMPING: Mutex<()> = Mutex::new(());
 
 /// Writes the stacks of all threads to the socket at `reply`, or one line `error: ...`.
 ///
@@ -138,7 +134,7 @@ impl StackDumper {
         out: &mut dyn Write,
     ) -> Result<(), String> {
         let patience = if dying.is_some() { OTHER_DUMP } else { Duration::ZERO };
-        let Some(_one) = DUMPING.try_lock_for(patience) else {
+        let Some(_turn) = hold::turn(patience) else {
             return Err(
                 "another dump of this JVM's stacks is in progress; try again when it is done".to_owned()
             );

@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use parking_lot::Mutex;
 use sampler_thread::clock::process_cpu_nanos;
 
 use crate::dumps::print::StackDumper;
@@ -38,9 +38,10 @@ const DISTANCE: Duration = Duration::from_secs(60);
 const STANDARD_ERROR: &str = "stderr";
 
 /// The options of the process, once they are in force.
-static IN_FORCE: Mutex<Option<DumpOptions>> = Mutex::new(None);
+static IN_FORCE: OnceLock<DumpOptions> = OnceLock::new();
 
-/// Puts the options in force as soon as the VM is initialised; the first ones of a process stay.
+/// Puts the options in force as soon as the VM is initialised; the first ones of a process stay. Called by one thread at a
+/// time.
 ///
 /// # Errors
 /// The reason, in one line, if that is known at once; what goes wrong later is logged.
@@ -48,8 +49,7 @@ pub fn arm(vm: Vm, options: &DumpOptions, is_attached: bool) -> Result<(), Strin
     if !options.asks() {
         return Ok(());
     }
-    let mut in_force = IN_FORCE.lock();
-    match &*in_force {
+    match IN_FORCE.get() {
         Some(present) if present == options => return Ok(()),
         Some(_) => {
             return Err("crashstacks=, dumpsignal= and dumpcpu= of an earlier start stay in force until the process ends; \
@@ -68,7 +68,8 @@ pub fn arm(vm: Vm, options: &DumpOptions, is_attached: bool) -> Result<(), Strin
         }
     };
     initialised::when(vm, is_attached, begin).map_err(|error| error.to_string())?;
-    *in_force = Some(options.clone());
+    // Nobody else has set them.
+    let _ = IN_FORCE.set(options.clone());
     Ok(())
 }
 

@@ -16,11 +16,10 @@ use crate::clock::descriptors::Descriptors;
 use crate::clock::perf_event;
 use crate::clock::timer;
 use crate::handler::compilation::Compilers;
-use crate::handler::install;
+use crate::handler::install::{self, SignalError};
 use crate::handler::own_stack::{self, BlockOffset};
 use crate::handler::rings::RingMemory;
 use crate::handler::slots::{self, Shared};
-use crate::profile::error::StartError;
 use agent_options::{ClockOption, Options};
 
 /// What a thread of its own prepares, with the share of timers: a huge page takes 0.2 ms and more to clear, and the offset is
@@ -66,13 +65,24 @@ impl<T: Send + 'static> PreparedRoom<T> {
     }
 }
 
+/// Why handlers cannot get their memory.
+#[derive(Debug)]
+pub enum PublishError {
+    /// No signal can be used.
+    Signal(SignalError),
+    /// Memory cannot be mapped.
+    Memory(io::Error),
+    /// The thread that prepares the memory could not be started.
+    Thread(io::Error),
+}
+
 /// Bytes of the flags of all threads.
 const FLAG_BYTES: usize = slots::MAX_THREADS as usize;
 
 /// Publishes the memory to handlers.
 ///
 /// # Errors
-/// [`StartError::Signal`], [`StartError::Memory`], [`StartError::Thread`].
+/// [`PublishError::Signal`], [`PublishError::Memory`], [`PublishError::Thread`].
 pub fn publish(
     options: &Options,
     prepared: Option<Room>,
@@ -81,25 +91,25 @@ pub fn publish(
     memory: &'static LiveMemory,
     signal: i32,
     uses_clock: bool,
-) -> Result<(&'static Shared, RingMemory), StartError> {
+) -> Result<(&'static Shared, RingMemory), PublishError> {
     let former = slots::shared();
-    let previous = install::previous_action(signal, former).map_err(StartError::Signal)?;
+    let previous = install::previous_action(signal, former).map_err(PublishError::Signal)?;
     let address =
         prepared.as_ref().and_then(|room| room.region.as_ref().ok()).map(|region| region.as_ptr() as usize);
     slots::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)), address);
     let begin = || PreparedRoom::begin(options, || ()).and_then(PreparedRoom::finish).map(|(room, ())| room);
-    let Room { region, block, classes } = prepared.map_or_else(begin, Ok).map_err(StartError::Thread)?;
-    let region = region.map_err(StartError::Memory)?;
+    let Room { region, block, classes } = prepared.map_or_else(begin, Ok).map_err(PublishError::Thread)?;
+    let region = region.map_err(PublishError::Memory)?;
     let start = options.debug.queues.start;
     let (flags, region) = region.split_at_mut(FLAG_BYTES);
     let (rings, slabs) = region.split_at_mut(RingMemory::near_bytes(start));
-    let pool =
-        pool_of(slabs, &classes).map_err(|error| StartError::Memory(io::Error::other(error.to_string())))?;
-    let slots = slots::map_slots().map_err(StartError::Memory)?;
+    let pool = pool_of(slabs, &classes)
+        .map_err(|error| PublishError::Memory(io::Error::other(error.to_string())))?;
+    let slots = slots::map_slots().map_err(PublishError::Memory)?;
     let descriptors = match options.clock {
         ClockOption::Timer => None,
         ClockOption::Perf => {
-            let words = slots::map_words(perf_event::most_descriptors()).map_err(StartError::Memory)?;
+            let words = slots::map_words(perf_event::most_descriptors()).map_err(PublishError::Memory)?;
             Some(Descriptors::new(words))
         }
     };
@@ -128,8 +138,8 @@ pub fn publish(
             former => former,
         },
     })
-    .map_err(StartError::Memory)?;
-    let rings = RingMemory::new(start, rings).map_err(StartError::Memory)?;
+    .map_err(PublishError::Memory)?;
+    let rings = RingMemory::new(start, rings).map_err(PublishError::Memory)?;
     Ok((shared, rings))
 }
 

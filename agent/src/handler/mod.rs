@@ -7,6 +7,7 @@ pub mod compilation;
 mod cpu;
 pub mod draw;
 pub mod expiration;
+pub mod extra_signals;
 pub mod frozen;
 pub mod heap;
 pub mod install;

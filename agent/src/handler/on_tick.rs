@@ -52,11 +52,9 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                     unsafe { tick(shared, &expiration, &claimed, ticks, context) };
                     let cycles = ucontext::cycles().wrapping_sub(start);
                     expiration.slot.last_cycles.store(cycles, Ordering::Relaxed);
-                    #[cfg(feature = "hooks")]
-                    // SAFETY: the running thread's slot, and the kernel's context.
-                    unsafe {
-                        crate::hooks::captured(&expiration, (ticks, cycles), context)
-                    };
+                    let thread = &expiration.slot.java_thread;
+                    // SAFETY: this is the handler, on the thread of the slot.
+                    unsafe { crate::hooks::captured(expiration.index, thread, ticks, cycles, context) };
                 }
                 // SAFETY: the context is the kernel's.
                 unsafe { ucontext::repeat_wait(context) };

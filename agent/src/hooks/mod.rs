@@ -1,37 +1,48 @@
-//! Developers' hooks: an observer of captures and walks, with the cargo feature `hooks` only.
+//! Developers' hooks of the agent, with the cargo feature `hooks` only.
 //!
 //! Problem: another way to walk stacks can be compared with ours fairly only on the same samples and in the same
 //! handler, and must not be part of the library that users get.
-//! Approach: a library that links this one [`register`]s an [`Observer`] when it is loaded; the agent calls the
-//! observer after its own work.
-//! Invariant: without the feature this module does not exist, and nothing calls it.
-
-pub mod signals;
+//! Approach: a library that links this one [`register`]s an [`Observer`] when it is loaded; the agent calls it after its
+//! own work. Other hooks follow from `debug=` options.
+//! Invariant: without the feature [`ENABLED`] is false, and the compiler removes everything that depends on it.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use agent_options::debug::Hooks;
 use jvmti_sys::jvmtiEventCallbacks;
-use sampler_thread::hooks::Hooks;
+use sampler_thread::hooks::{Hooks as SamplerHooks, Observer as SamplerObserver};
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, HotSpot, LiveMemory, Memory, Stop};
 
-use crate::handler::expiration::Expiration;
-use crate::handler::slots::ThreadSlot;
 use crate::jvmti::{Jvmti, JvmtiError};
 
-/// The functions of an observer.
-pub struct Observer {
-    /// Adds capabilities and callbacks; called before the agent registers its own.
-    pub on_prepare: fn(&Jvmti, &mut jvmtiEventCallbacks) -> Result<(), JvmtiError>,
-    /// Called once a profile runs.
-    pub on_start: fn(&ObservedVm),
-    /// Called by the signal handler at the end of a capture; bound by the handler's rules.
-    pub on_capture: unsafe fn(&HandlerRun<'_>),
-    /// Called by the sampler thread with the walk of the request that has this slot and time stamp.
-    pub on_walk: fn(u32, u64, &Snapshot<'_>, &[Frame], Stop),
-    /// Called on a thread of the VM when no further capture can begin and before the last requests are walked.
-    pub on_stop: fn(&Jvmti),
+/// Whether the hooks are in this build.
+pub const ENABLED: bool = cfg!(feature = "hooks");
+
+/// Follows the profiles of this process.
+pub trait Observer: Send + Sync {
+    /// Adds capabilities and callbacks, before the agent registers its own.
+    ///
+    /// # Errors
+    /// If the VM refuses; then no profile begins.
+    fn prepare(&self, jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> Result<(), JvmtiError>;
+
+    /// A profile runs.
+    fn started(&self, vm: &ObservedVm);
+
+    /// The signal handler has captured a stack; bound by the handler's rules.
+    ///
+    /// # Safety
+    /// Called by the signal handler, on the thread of `run`.
+    unsafe fn captured(&self, run: &HandlerRun);
+
+    /// The sampler thread has walked the stack of the request that has this slot and time stamp.
+    fn walked(&self, slot: u32, ticks: u64, snapshot: &Snapshot<'_>, frames: &[Frame], stop: Stop);
+
+    /// No further capture can begin, and the last requests are not walked yet. Called on a thread of the VM.
+    fn stopping(&self, jvmti: &Jvmti);
 }
 
 /// The VM of a profile that has started.
@@ -47,11 +58,11 @@ pub struct ObservedVm {
 }
 
 /// One run of the signal handler.
-pub struct HandlerRun<'a> {
+pub struct HandlerRun {
     /// Number of the running thread's slot.
-    pub index: u32,
-    /// The running thread's slot.
-    pub slot: &'a ThreadSlot,
+    pub slot: u32,
+    /// Address of the running thread's `JavaThread`, 0 if it has none.
+    pub java_thread: u64,
     /// Time stamp of the request.
     pub ticks: u64,
     /// Cycles the capture took.
@@ -60,31 +71,68 @@ pub struct HandlerRun<'a> {
     pub context: *mut c_void,
 }
 
-static OBSERVER: OnceLock<Observer> = OnceLock::new();
+static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
 
 /// Registers the observer of this process; only the first one counts.
-pub fn register(observer: Observer) {
+pub fn register(observer: &'static dyn Observer) {
     let _ = OBSERVER.set(observer);
 }
 
 /// Returns the observer, if there is one. Signal safe.
-pub fn observer() -> Option<&'static Observer> {
-    OBSERVER.get()
+#[inline]
+pub fn observer() -> Option<&'static dyn Observer> {
+    if ENABLED { OBSERVER.get().copied() } else { None }
 }
 
-/// Returns the observer of the sampler thread.
-pub fn of_sampler<M: Memory>(hooks: Hooks) -> Box<dyn sampler_thread::hooks::Observer<M>> {
-    Box::new(developer_hooks::DeveloperHooks::new(hooks, observer().map(|observer| observer.on_walk)))
-}
-
-/// Shows a capture to the observer, with its time stamp and the cycles it took. Signal safe.
+/// Shows a capture to the observer. Signal safe; without the feature this does nothing.
 ///
 /// # Safety
-/// Called by the signal handler, with its own arguments.
-pub unsafe fn captured(expiration: &Expiration, (ticks, cycles): (u64, u64), context: *mut c_void) {
+/// Called by the signal handler, on the thread of this slot, with the address of its `JavaThread` and with its own context.
+#[inline(always)]
+pub unsafe fn captured(slot: u32, thread: &AtomicU64, ticks: u64, cycles: u64, context: *mut c_void) {
     if let Some(observer) = observer() {
-        let run = HandlerRun { index: expiration.index, slot: expiration.slot, ticks, cycles, context };
-        // SAFETY: by the caller's promise.
-        unsafe { (observer.on_capture)(&run) };
+        let run = HandlerRun { slot, java_thread: thread.load(Ordering::Acquire), ticks, cycles, context };
+        // SAFETY: by the promise that the handler makes above.
+        unsafe { observer.captured(&run) };
+    }
+}
+
+/// Panics once if `debug=panic:callback` demands it.
+///
+/// # Panics
+/// That is its purpose.
+pub fn panic_in_callback(hooks: Hooks) {
+    static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+    let panics = ENABLED && hooks.panics_at_start && !HAS_PANICKED.swap(true, Ordering::Relaxed);
+    assert!(!panics, "the hook panic:callback demands a panic");
+}
+
+/// Returns the observer of the sampler thread, in a build with hooks.
+#[cfg(feature = "hooks")]
+pub fn of_sampler<M: Memory>(hooks: SamplerHooks) -> Option<Box<dyn SamplerObserver<M>>> {
+    Some(Box::new(developer_hooks::DeveloperHooks::new(hooks, observer().map(|_| walked as _))))
+}
+
+/// Returns none.
+#[cfg(not(feature = "hooks"))]
+pub fn of_sampler<M: Memory>(_hooks: SamplerHooks) -> Option<Box<dyn SamplerObserver<M>>> {
+    None
+}
+
+/// Shows a walk to the observer.
+#[cfg(feature = "hooks")]
+fn walked(slot: u32, ticks: u64, snapshot: &Snapshot<'_>, frames: &[Frame], stop: Stop) {
+    if let Some(observer) = observer() {
+        observer.walked(slot, ticks, snapshot, frames, stop);
+    }
+}
+
+/// Delays the end of the timers after the end of events as long as `debug=stop-delay:` demands, so that threads end in
+/// between.
+pub fn delay_stop(hooks: Hooks) {
+    if ENABLED && let Some(delay) = hooks.stop_delay {
+        // The delay is the purpose.
+        #[expect(clippy::disallowed_methods)]
+        std::thread::sleep(delay);
     }
 }

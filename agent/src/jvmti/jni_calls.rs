@@ -22,6 +22,10 @@ pub struct Jni {
     env: *mut JNIEnv,
 }
 
+/// Most local references that the VM lets a frame have by default (`MaxJNILocalCapacity` in `runtime/globals.hpp`, JDK 11 to
+/// 25); announcing them takes no memory.
+pub const MOST_REFERENCES: usize = 65_536;
+
 /// A function that finds a field or a method of a class by name and signature.
 type LookUp<T> = unsafe extern "system" fn(*mut JNIEnv, jclass, *const c_char, *const c_char) -> *mut T;
 

@@ -20,7 +20,7 @@ const LIVE: jint = jvmti_sys::jvmtiPhase::JVMTI_PHASE_LIVE as jint;
 const DEAD: jint = jvmti_sys::jvmtiPhase::JVMTI_PHASE_DEAD as jint;
 
 /// Calls a function of the table; returns `Result<(), JvmtiError>`.
-#[cfg_attr(feature = "hooks", macro_export)]
+#[macro_export]
 macro_rules! jvmti_call {
     ($jvmti:expr, $name:ident : fn($($type:ty),*), $($argument:expr),*) => {{
         let env = $jvmti.env();

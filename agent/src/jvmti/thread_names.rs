@@ -13,10 +13,9 @@ use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
 
-use super::jni_calls::Jni;
+use super::jni_calls::{Jni, MOST_REFERENCES};
 use super::vm::Vm;
 use super::{JvmtiError, ThreadRef, guard};
-use crate::threads::kernel;
 
 /// Longest wait for the lock; the thread that holds it may be the one that dies.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -53,7 +52,7 @@ pub fn known() -> Vec<(u64, String)> {
 /// Returns the names of all threads by the addresses of their `JavaThread`s; nothing on a thread that the VM does not know.
 pub fn of_running(vm: Vm) -> Vec<(u64, String)> {
     let (Ok(jni), Ok(jvmti)) = (vm.jni(), vm.jvmti()) else { return Vec::new() };
-    jni.in_frame(2 * kernel::list().len() + 16, || {
+    jni.in_frame(MOST_REFERENCES, || {
         let name = |thread| Some((jni.java_thread(thread)?, jni.thread_name(thread)?));
         jvmti.all_threads().into_iter().filter_map(name).collect()
     })

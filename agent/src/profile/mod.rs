@@ -1,20 +1,24 @@
 //! The life of a profile: from options to its results.
 //!
-//! [`start`] leads from a text to a profile, [`session`] starts and stops everything that takes part, [`events`] has what
-//! the VM reports meanwhile and whether a profile runs, [`status`] what an agent tells of itself.
-//! [`results`] of a profile without a destination are read from its [`storage`].
+//! [`start`] leads from a text to a profile, for every door; [`session`] is everything that takes part in it, [`run`] begins
+//! and ends it, and [`events`] are the VM's. [`state`] has all that is kept, and [`Refusal`] is the answer of whatever fails.
+//! [`results`] are made from the recording, which [`storage`] holds if it has no name.
 
-pub(crate) mod destinations;
-pub mod error;
+mod destinations;
 #[allow(unsafe_code, reason = "functions that the VM calls")]
-pub mod events;
-pub(crate) mod facts;
-pub mod output;
+mod events;
+mod facts;
+mod output;
 #[allow(unsafe_code, reason = "functions that the VM calls")]
-pub mod pauses;
+mod pauses;
+pub mod refusal;
 pub mod results;
-pub mod session;
-pub(crate) mod start;
-pub(crate) mod status;
-pub mod storage;
-pub mod thread_filter;
+pub mod run;
+mod session;
+pub mod start;
+pub mod state;
+pub mod status;
+mod storage;
+mod thread_filter;
+
+pub use refusal::Refusal;

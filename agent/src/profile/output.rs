@@ -23,7 +23,8 @@ const METHODS: usize = 200;
 /// # Errors
 /// If writing fails.
 pub fn write(
-    (path, recording): (&Path, &Recording),
+    path: &Path,
+    recording: &Recording,
     output: Output,
     out: &mut (dyn Write + Send),
 ) -> Result<(), QueryError> {
@@ -53,12 +54,13 @@ pub fn write(
     Ok(())
 }
 
-/// Returns what a text has: everything, unless parts are asked for.
+/// Returns the parts of a text: both tables, unless the request names parts.
 fn parts(output: Output) -> Parts {
     let Output { summary, traces, flat, threads, .. } = output;
-    if !summary && traces.is_none() && flat.is_none() {
-        return Parts { account: true, stacks: STACKS, methods: METHODS, threads };
-    }
-    // The account tells how far the tables can be trusted, so every text begins with it.
-    Parts { account: true, stacks: traces.unwrap_or(0), methods: flat.unwrap_or(0), threads }
+    let (stacks, methods) = match summary || traces.is_some() || flat.is_some() {
+        true => (traces.unwrap_or(0), flat.unwrap_or(0)),
+        false => (STACKS, METHODS),
+    };
+    // Every text begins with the account, which states how far the tables can be trusted.
+    Parts { account: true, stacks, methods, threads }
 }

@@ -1,4 +1,4 @@
-//! A file without a name, which disappears with its last descriptor.
+//! Where the results of a profile come from and go to: a recording, maybe without a name, and the file for the end.
 
 use std::fs::File;
 use std::io;
@@ -7,17 +7,65 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use profile::export::whole_file;
 use sampler_thread::descriptor::OwnedDescriptor;
+
+use super::refusal::Refusal;
+use agent_options::Options;
+use agent_options::output::ResultFile;
 
 /// Names of open files of this process.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// Makes the file in the folder for temporary files, so that it is no memory of the process; in memory where that folder
-/// cannot hold it.
+/// The results of a profile.
+#[derive(Debug)]
+pub struct Results {
+    /// The recording, if it has no name; it disappears with this descriptor.
+    unnamed: Option<OwnedDescriptor<File>>,
+    /// The result that is written when the profile ends, until then.
+    pub at_end: Option<ResultFile>,
+    /// True while a program waits for the end, and gets the failure.
+    pub is_awaited: bool,
+    /// Why the result was not written.
+    pub failure: Option<Refusal>,
+}
+
+impl Results {
+    /// No results.
+    pub const fn new() -> Self {
+        Self { unnamed: None, at_end: None, is_awaited: false, failure: None }
+    }
+
+    /// Plans the results that the options of a profile ask for. Without a place for the recording, sets one without a name.
+    ///
+    /// # Errors
+    /// [`Refusal::File`] if the result could not be written, [`Refusal::Storage`].
+    pub fn of(options: &mut Options) -> Result<Self, Refusal> {
+        let at_end = options.result.clone();
+        if let Some(result) = &at_end {
+            // A file that cannot be written is refused before the program is profiled for nothing.
+            whole_file::check(&result.path)
+                .map_err(|error| Refusal::File { path: result.path.clone(), error })?;
+        }
+        let is_unnamed = options.file.is_none() && (at_end.is_some() || options.collector.is_none());
+        let unnamed = is_unnamed.then(unnamed).transpose().map_err(Refusal::Storage)?;
+        if let Some(file) = &unnamed {
+            options.file = Some(path_of(file));
+        }
+        Ok(Self { unnamed, at_end, is_awaited: false, failure: None })
+    }
+
+    /// Returns whether the program has closed the descriptor of a recording without a name.
+    pub fn is_lost(&self) -> bool {
+        self.unnamed.as_ref().is_some_and(|file| file.get().is_err())
+    }
+}
+
+/// Makes a file without a name: in the folder for temporary files, or in memory if that folder cannot hold it.
 ///
 /// # Errors
 /// As memfd_create(2).
-pub fn unnamed() -> io::Result<OwnedDescriptor<File>> {
+fn unnamed() -> io::Result<OwnedDescriptor<File>> {
     let on_disk = File::options()
         .read(true)
         .write(true)
@@ -30,7 +78,7 @@ pub fn unnamed() -> io::Result<OwnedDescriptor<File>> {
 }
 
 /// Returns a path by which this process can open the file again, as long as it is open.
-pub fn path_of(file: &OwnedDescriptor<File>) -> PathBuf {
+fn path_of(file: &OwnedDescriptor<File>) -> PathBuf {
     Path::new(DESCRIPTORS).join(file.as_fd().as_raw_fd().to_string())
 }
 

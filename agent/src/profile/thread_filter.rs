@@ -7,18 +7,13 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use parking_lot::Mutex;
-
 use agent_options::request::Filter as Chosen;
 
 /// Changes of one thread, by time in nanoseconds since the epoch: chosen by the first, not by the second, and so on.
 type Changes = Vec<u64>;
 
-static FILTER: Mutex<Filter> =
-    Mutex::new(Filter { is_on: false, ranges: Vec::new(), threads: BTreeMap::new() });
-
 /// The filter of the last profile.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Filter {
     is_on: bool,
     /// Threads that are chosen from the start.
@@ -28,15 +23,21 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Begins a profile: threads that are chosen now have always been.
-    fn begin(&mut self, chosen: Option<&Chosen>) {
+    /// All threads are shown.
+    pub const fn new() -> Self {
+        Self { is_on: false, ranges: Vec::new(), threads: BTreeMap::new() }
+    }
+
+    /// Begins a profile: threads that are chosen now have always been. Without a choice all threads are shown.
+    pub fn begin(&mut self, chosen: Option<&Chosen>) {
         self.is_on = chosen.is_some();
         self.ranges = chosen.map(|chosen| chosen.threads.clone()).unwrap_or_default();
         self.threads.retain(|_, changes| changes.len() % 2 == 1);
         self.threads.values_mut().for_each(|changes| *changes = vec![0]);
     }
 
-    fn change(&mut self, tid: i32, is_chosen: bool, time_ns: u64) {
+    /// Chooses a thread, or ends that, at a time in nanoseconds since the epoch.
+    pub fn change(&mut self, tid: i32, is_chosen: bool, time_ns: u64) {
         let is_in_range = self.ranges.iter().any(|range| range.contains(&tid));
         let changes = self.threads.entry(tid).or_insert_with(|| if is_in_range { vec![0] } else { vec![] });
         if (changes.len() % 2 == 1) != is_chosen {
@@ -58,34 +59,13 @@ impl Filter {
     }
 }
 
-/// Begins a profile; without a filter all threads are shown.
-pub fn begin(chosen: Option<&Chosen>) {
-    FILTER.lock().begin(chosen);
-}
-
-/// Chooses a thread, or ends that.
-pub fn change(tid: i32, is_chosen: bool, time_ns: u64) {
-    FILTER.lock().change(tid, is_chosen, time_ns);
-}
-
-/// Returns what tells whether a thread is chosen at present, if there is a filter.
-pub fn of_present() -> Option<fn(i32) -> bool> {
-    let is_chosen: fn(i32) -> bool = |tid| FILTER.lock().has(tid, u64::MAX);
-    FILTER.lock().is_on.then_some(is_chosen)
-}
-
-/// Returns the filter of the last profile.
-pub fn last() -> Filter {
-    FILTER.lock().clone()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_thread_is_shown_while_it_is_chosen() {
-        let mut filter = Filter::default();
+        let mut filter = Filter::new();
         filter.change(7, true, 50);
         filter.change(8, true, 60);
         filter.change(8, false, 70);
@@ -101,7 +81,7 @@ mod tests {
 
     #[test]
     fn threads_that_a_request_names_are_shown_from_the_start() {
-        let mut filter = Filter::default();
+        let mut filter = Filter::new();
         filter.begin(Some(&Chosen { threads: vec![5..=7, 9..=9] }));
         assert!([5, 6, 7, 9].iter().all(|&tid| filter.has(tid, 1)) && !filter.has(8, 1));
         filter.change(6, false, 100);

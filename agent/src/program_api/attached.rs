@@ -17,8 +17,7 @@ use super::messages::{append, tell, warn};
 use crate::dumps::print;
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
-use crate::profile::results::Failure;
-use crate::profile::{events, status};
+use crate::profile::{Refusal, state, status};
 use agent_options::{Action, Request};
 
 /// Return code to the launcher for a wrong text.
@@ -32,24 +31,24 @@ pub fn answer(vm: Vm, request: &Request) -> jint {
     if let Some(reply) = &request.reply {
         let answered = match request.action {
             Action::Stacks => print::answer(vm, reply),
-            _ => status::answer(reply, events::phase()),
+            _ => status::answer(reply),
         };
         // A command that does not listen any more needs no answer.
         return answered.map_or(JNI_ERR, |()| JNI_OK);
     }
-    match execute::run(vm, request).and_then(|answer| deliver(request, &answer)) {
+    match execute::answer(vm, request).and_then(|answer| deliver(request, &answer)) {
         Ok(()) => JNI_OK,
-        Err(failure) => failed(request, &failure),
+        Err(refusal) => failed(request, &refusal),
     }
 }
 
 /// Writes the answer to where its sender reads it.
-fn deliver(request: &Request, answer: &[u8]) -> Result<(), Failure> {
+fn deliver(request: &Request, answer: &[u8]) -> Result<(), Refusal> {
     let is_text = !matches!(request.action, Action::Stop | Action::Dump);
     match &request.file {
         Some(path) if is_text => {
             let written = create(path).and_then(|mut file| file.write_all(answer));
-            written.map_err(|error| Failure::File { path: path.clone(), error })
+            written.map_err(|error| Refusal::File { path: path.clone(), error })
         }
         Some(_) => Ok(()),
         None => {
@@ -71,18 +70,19 @@ pub fn confirm(request: &Request, answer: &str) {
 }
 
 /// Reports why a request failed, and returns the code for the attach.
-fn failed(request: &Request, failure: &Failure) -> jint {
+fn failed(request: &Request, refusal: &Refusal) -> jint {
     if request.messages.is_some() {
-        tell(request.messages.as_deref(), &failure.to_string());
+        tell(request.messages.as_deref(), &refusal.for_programs());
         return FAILED;
     }
-    let is_inactive = matches!(failure, Failure::NotActive);
-    if !is_inactive {
-        log::print(&failure.to_string());
-    } else if !events::vm_ends() {
+    if !matches!(refusal, Refusal::NotActive) {
+        log::print(&refusal.to_string());
+        return JNI_ERR;
+    }
+    if !state::vm_ends() {
         log::print("no profile runs in this JVM, so there is nothing to stop");
     }
-    if is_inactive { JNI_EINVAL } else { JNI_ERR }
+    JNI_EINVAL
 }
 
 fn create(path: &Path) -> std::io::Result<File> {

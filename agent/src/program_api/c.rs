@@ -11,11 +11,10 @@ use std::path::Path;
 
 use jni::sys::{JNI_OK, JavaVM, jint, jsize};
 
-use super::{messages, profile};
+use super::messages;
 use crate::jvmti::guard;
 use crate::jvmti::vm::Vm;
-use crate::profile::results::{self, Failure};
-use crate::profile::{events, status};
+use crate::profile::{Refusal, results, run, start, status};
 use agent_options::output::{Format, Output, format_of};
 use agent_options::{Action, Door};
 
@@ -29,17 +28,17 @@ const ERROR_OFF: c_int = 5;
 /// A failure as code and message.
 struct Error(c_int, String);
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        let code = match &failure {
-            Failure::Request(_) => ERROR_REQUEST,
-            Failure::State(_) | Failure::NotActive | Failure::Active | Failure::NotStarted => ERROR_STATE,
-            Failure::File { error, .. } => {
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::Request(_) => ERROR_REQUEST,
+            Refusal::File { error, .. } => {
                 set_errno(error.raw_os_error().unwrap_or(libc::EIO));
                 ERROR_FILE
             }
+            _ => ERROR_STATE,
         };
-        Self(code, failure.to_string())
+        Self(code, refusal.for_programs())
     }
 }
 
@@ -52,12 +51,12 @@ pub unsafe extern "C" fn tickwalk_start(options: *const c_char, text: *mut c_cha
     // SAFETY: by the caller's promise.
     let options = unsafe { text_at(options) };
     let body = || {
-        let request = status::request(Door::C, &options.unwrap_or_default()).map_err(Failure::from)?;
+        let request = start::request(Door::C, &options.unwrap_or_default()).map_err(Refusal::from)?;
         if request.action != Action::Start {
             return Err(Error(ERROR_REQUEST, "write options of a start only".to_owned()));
         }
         messages::warn(&request);
-        Ok(profile::start(vm()?, &request)?)
+        Ok(start::now(vm()?, &request)?)
     };
     // SAFETY: by the caller's promise.
     unsafe { answer(text, size, || body().map(|()| String::new())) }
@@ -70,7 +69,7 @@ pub unsafe extern "C" fn tickwalk_start(options: *const c_char, text: *mut c_cha
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tickwalk_stop(text: *mut c_char, size: usize) -> c_int {
     // SAFETY: by the caller's promise.
-    unsafe { answer(text, size, || Ok(profile::stop(vm()?).map(|()| String::new())?)) }
+    unsafe { answer(text, size, || Ok(run::stop(vm()?).map(|()| String::new())?)) }
 }
 
 /// Writes a result; see the header.
@@ -98,7 +97,7 @@ pub unsafe extern "C" fn tickwalk_dump(path: *const c_char, text: *mut c_char, s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tickwalk_status(text: *mut c_char, size: usize) -> c_int {
     // SAFETY: by the caller's promise.
-    unsafe { answer(text, size, || Ok(status::described(events::phase()))) }
+    unsafe { answer(text, size, || Ok(status::described())) }
 }
 
 /// Runs `body`, writes its text or the message of its error, and returns the code.

@@ -3,10 +3,9 @@
 //! Programs compare the answers of async-profiler's commands, so each of these is word for word the same.
 //! Source: async-profiler 4.5, `docs/IntegratingAsyncProfiler.md`, and the answers of its library.
 
-use super::profile;
 use crate::jvmti::vm::Vm;
-use crate::profile::results::{self, Failure};
-use crate::profile::status;
+use crate::profile::state::{self, Phase};
+use crate::profile::{Refusal, results, run, start, status};
 use agent_options::{Action, Door, Request};
 
 /// Answer to a start.
@@ -21,57 +20,57 @@ const VERSION: &str = concat!("4.5 (Tickwalk ", env!("CARGO_PKG_VERSION"), ")");
 /// Runs a command of async-profiler's Java API and returns its answer: a result, unless a file was named for it.
 ///
 /// # Errors
-/// [`Failure`].
-pub fn execute(vm: Vm, text: &str) -> Result<Vec<u8>, Failure> {
-    let request = status::request(Door::Java, text)?;
+/// [`Refusal`].
+pub fn execute(vm: Vm, text: &str) -> Result<Vec<u8>, Refusal> {
+    let request = start::request(Door::Java, text)?;
     super::messages::warn(&request);
-    run(vm, &request)
+    answer(vm, &request)
 }
 
 /// Does what a request asks for, and returns its answer.
 ///
 /// # Errors
-/// [`Failure`].
-pub fn run(vm: Vm, request: &Request) -> Result<Vec<u8>, Failure> {
+/// [`Refusal`].
+pub fn answer(vm: Vm, request: &Request) -> Result<Vec<u8>, Refusal> {
     let confirmed = |text: String| if request.is_quiet { String::new() } else { text };
     let answer = match request.action {
         Action::Version => VERSION.to_owned(),
         Action::List => EVENTS.to_owned(),
         Action::Check => WRITTEN.to_owned(),
         Action::Status => running(),
-        Action::Resume if results::has_results() => {
-            return Err(Failure::State(
+        Action::Resume if results::has_recording() => {
+            return Err(Refusal::NoResult(
                 "a profile cannot be resumed; write its result, then start another one".to_owned(),
             ));
         }
         Action::Start | Action::Resume => {
-            profile::start(vm, request)?;
+            start::now(vm, request)?;
             confirmed(STARTED.to_owned())
         }
         Action::Stop => {
             let seconds = status::since_start().unwrap_or_default().as_secs();
-            let stopped = profile::stop(vm);
+            let stopped = run::stop(vm);
             if request.output.is_some() {
                 // A profile that ended by itself has results as well.
-                match stopped {
-                    Err(Failure::NotActive) | Ok(()) => return dumped(request),
-                    Err(failure) => return Err(failure),
-                }
+                return match stopped {
+                    Err(Refusal::NotActive) | Ok(()) => dumped(request),
+                    Err(refusal) => Err(refusal),
+                };
             }
             stopped?;
             confirmed(format!("Profiling stopped after {seconds} seconds. No dump options specified\n"))
         }
         Action::Dump => return dumped(request),
         Action::Stacks => {
-            return Err(Failure::Request("stacks are for tickwalk dump-stacks, which listens".to_owned()));
+            return Err(Refusal::Request("stacks are for tickwalk dump-stacks, which listens".to_owned()));
         }
     };
     Ok(answer.into_bytes())
 }
 
-fn dumped(request: &Request) -> Result<Vec<u8>, Failure> {
+fn dumped(request: &Request) -> Result<Vec<u8>, Refusal> {
     let Some(output) = request.output else {
-        return Err(Failure::Request(
+        return Err(Refusal::Request(
             "No output format selected; write for example collapsed, or file=NAME.html".to_owned(),
         ));
     };
@@ -85,8 +84,8 @@ fn dumped(request: &Request) -> Result<Vec<u8>, Failure> {
 }
 
 fn running() -> String {
-    match status::since_start().filter(|_| profile::is_running()) {
+    match status::since_start().filter(|_| state::phase() == Phase::Running) {
         Some(since) => format!("Profiling is running for {} seconds\n", since.as_secs()),
-        None => format!("{}\n", Failure::NotActive),
+        None => format!("{}\n", Refusal::NotActive),
     }
 }

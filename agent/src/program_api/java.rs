@@ -14,17 +14,13 @@ use jni::sys::{
     JNI_VERSION_1_6, JNIEnv, JavaVM, jboolean, jbyteArray, jclass, jint, jlong, jmethodID, jobject, jstring,
 };
 use jvmti_sys::{jthread, jvmtiFrameInfo};
-use sampler_thread::clock;
 
 use crate::guest::log;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, guard, jvmti_call};
-use crate::profile::events;
-use crate::profile::results::{self, Failure};
-use crate::profile::thread_filter;
+use crate::profile::{Refusal, results, run, state};
 use crate::program_api::execute::execute;
-use crate::program_api::profile;
 
 const ILLEGAL_ARGUMENT: &CStr = c"java/lang/IllegalArgumentException";
 const ILLEGAL_STATE: &CStr = c"java/lang/IllegalStateException";
@@ -118,7 +114,7 @@ fn run(jni: Jni, command: jstring) -> Option<Vec<u8>> {
         return None;
     }
     let (text, vm) = (jni.text_of(command)?, vm_of(jni)?);
-    execute(vm, &text).map_err(|failure| throw(jni, &failure)).ok()
+    execute(vm, &text).map_err(|refusal| throw(jni, &refusal)).ok()
 }
 
 fn vm_of(jni: Jni) -> Option<Vm> {
@@ -126,14 +122,14 @@ fn vm_of(jni: Jni) -> Option<Vm> {
     jni.vm().map(|vm| unsafe { Vm::new(vm) })
 }
 
-/// Throws the exception that the API documents for a failure.
-fn throw(jni: Jni, failure: &Failure) {
-    let class = match failure {
-        Failure::Request(_) => ILLEGAL_ARGUMENT,
-        Failure::State(_) | Failure::NotActive | Failure::Active | Failure::NotStarted => ILLEGAL_STATE,
-        Failure::File { .. } => IO,
+/// Throws the exception that the API documents for a refusal.
+fn throw(jni: Jni, refusal: &Refusal) {
+    let class = match refusal {
+        Refusal::Request(_) => ILLEGAL_ARGUMENT,
+        Refusal::File { .. } => IO,
+        _ => ILLEGAL_STATE,
     };
-    jni.throw(class, &failure.to_string());
+    jni.throw(class, &refusal.for_programs());
 }
 
 /// `void start0(String event, long interval, boolean reset)`.
@@ -158,9 +154,9 @@ pub unsafe extern "system" fn Java_one_profiler_AsyncProfiler_start0(
         };
         let verb = if reset { "start" } else { "resume" };
         let started = execute(vm, &format!("{verb},event={event},interval={}", interval.max(0)));
-        if let Err(failure) = started {
+        if let Err(refusal) = started {
             // The method declares one kind of exception.
-            jni.throw(ILLEGAL_STATE, &failure.to_string());
+            jni.throw(ILLEGAL_STATE, &refusal.for_programs());
         }
     });
 }
@@ -174,8 +170,8 @@ pub unsafe extern "system" fn Java_one_profiler_AsyncProfiler_stop0(env: *mut JN
     // SAFETY: the VM passes the environment of the calling thread.
     let jni = unsafe { Jni::new(env) };
     guard::entry_point((), || {
-        if let Some(Err(failure)) = vm_of(jni).map(profile::stop) {
-            jni.throw(ILLEGAL_STATE, &failure.to_string());
+        if let Some(Err(refusal)) = vm_of(jni).map(run::stop) {
+            jni.throw(ILLEGAL_STATE, &refusal.for_programs());
         }
     });
 }
@@ -255,13 +251,10 @@ pub unsafe extern "system" fn Java_one_profiler_AsyncProfiler_filterThread0(
             Some(nix::unistd::gettid().as_raw())
         } else {
             // SAFETY: the caller passes a reference to a thread, which lives until the method returns.
-            events::tid_of(jni, unsafe { ThreadRef::new(thread) })
+            state::tid_of(jni, unsafe { ThreadRef::new(thread) })
         };
         match tid {
-            Some(tid) => {
-                thread_filter::change(tid, enable, clock::wall_nanos());
-                events::judge_again(tid);
-            }
+            Some(tid) => state::choose_thread(tid, enable),
             None => {
                 log::print("only the calling thread can be chosen while no profile runs; start one before")
             }

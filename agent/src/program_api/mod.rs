@@ -3,8 +3,7 @@
 //! Problem: JMH and servers embed async-profiler by its Java API, and expect results in the process: texts, pages, flight
 //! recordings. The agent writes recordings.
 //! Approach: a start without a destination records into a file without a name; results are made from the
-//! recording by the crate `profile`. [`execute`] runs requests and answers them, [`attached`] those of an attach;
-//! [`mod@profile`] has the operations, which the C functions use as well.
+//! recording by the crate `profile`. [`execute`] runs requests and answers them, [`attached`] those of an attach.
 //! Invariant: nothing here runs unless the program asks for it; nothing is left on the disk but the files it names.
 
 pub mod attached;
@@ -14,4 +13,3 @@ pub mod execute;
 #[allow(unsafe_code, reason = "functions for C and Java programs")]
 pub mod java;
 pub mod messages;
-pub mod profile;

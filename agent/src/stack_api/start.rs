@@ -28,7 +28,7 @@ use crate::handler::own_stack;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, flags, guard, symbols, vm_memory};
-use crate::profile::error::StartError;
+use crate::profile::Refusal;
 use crate::vm::{tables, thread_layout};
 
 /// Bit of `can_generate_native_method_bind_events` in the first word of capabilities (`jvmti.h`).
@@ -53,14 +53,14 @@ static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
 /// Prepares the API in a VM that starts, or makes it ready in a VM that runs. Only the first call does anything.
 ///
 /// # Errors
-/// [`StartError`].
-pub fn open(vm: Vm, is_attached: bool) -> Result<(), StartError> {
+/// [`Refusal`].
+pub fn open(vm: Vm, is_attached: bool) -> Result<(), Refusal> {
     let mut prepared = PREPARED.lock();
     if prepared.is_some() || api::api().is_some() {
         return Ok(());
     }
     let jvmti = vm.separate_jvmti()?;
-    let unsupported = |reason| StartError::unsupported(&jvmti, reason);
+    let unsupported = |reason| Refusal::unsupported(&jvmti, reason);
     let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
     let memory = vm_memory::of_library(&library);
     let hotspot = tables::layouts(Some(&library), memory).map_err(|error| unsupported(error.to_string()))?;
@@ -143,11 +143,11 @@ fn make_symbols_global() {
 }
 
 /// Publishes the API in a VM that is initialised.
-fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
+fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), Refusal> {
     let Some(Prepared { jvmti, mut hotspot, memory }) = PREPARED.lock().take() else { return Ok(()) };
-    let unsupported = |reason: &str| StartError::unsupported(&jvmti, reason.to_owned());
+    let unsupported = |reason: &str| Refusal::unsupported(&jvmti, reason.to_owned());
     vm_memory::start(&mut hotspot, memory)
-        .map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
+        .map_err(|error| Refusal::unsupported(&jvmti, error.to_string()))?;
     let address = thread.and_then(|thread| jni.java_thread(thread));
     let address = address.ok_or_else(|| unsupported("the calling thread has no JavaThread"))?;
     publish(hotspot, memory, address, jni.address()).map_err(|reason| unsupported(&reason))?;

@@ -20,12 +20,6 @@ const WITHOUT_ROOMS: &[&str] = &["java-tests", "java-tests/agct", "java-tests/ho
 const ROOT_FILES: usize = 5;
 /// Imports that lead up, as "crate: file -> file".
 const UPWARD: &[&str] = &[
-    "agent: handler/memory.rs -> profile/error.rs",
-    "agent: handler/on_tick.rs -> hooks/mod.rs",
-    "agent: jvmti/thread_names.rs -> threads/kernel.rs",
-    "agent: profile/events.rs -> hooks/mod.rs",
-    "agent: profile/session.rs -> hooks/mod.rs",
-    "agent: profile/session.rs -> hooks/signals.rs",
     "profile: query/error.rs -> export/format.rs",
     "profile: query/lines.rs -> export/frames.rs",
     "profile: query/parameters.rs -> export/collapsed.rs",
@@ -42,7 +36,6 @@ const UPWARD: &[&str] = &[
 const FUNCTION_LINES: usize = 80;
 /// Longer functions, as "file: function".
 const LONG_FUNCTIONS: &[&str] = &[
-    "agent/src/profile/session.rs: start",
     "cli/src/options/collector.rs: resolve",
     "collector/src/http/metrics.rs: text",
     "profile/src/query/question.rs: ask",
@@ -53,8 +46,6 @@ const LONG_FUNCTIONS: &[&str] = &[
 /// Files whose functions take tuples, and how many such parameters each has.
 const TUPLE_PARAMETERS: &[(&str, usize)] = &[
     ("agent/src/handler/memory.rs", 1),
-    ("agent/src/hooks/mod.rs", 1),
-    ("agent/src/profile/output.rs", 1),
     ("agent/src/stack_api/queues.rs", 1),
     ("agent/src/threads/registry/mod.rs", 1),
     ("agent/src/threads/timers.rs", 1),
@@ -78,14 +69,7 @@ const TUPLE_PARAMETERS: &[(&str, usize)] = &[
     ("stackwalk/src/walker/signal.rs", 1),
 ];
 /// Files that the cargo feature of developers' hooks switches parts of.
-const HOOKS: &[&str] = &[
-    "agent/src/handler/on_tick.rs",
-    "agent/src/jvmti/mod.rs",
-    "agent/src/lib.rs",
-    "agent/options/src/kinds/debug.rs",
-    "agent/src/profile/events.rs",
-    "agent/src/profile/session.rs",
-];
+const HOOKS: &[&str] = &["agent/src/hooks/mod.rs", "agent/options/src/kinds/debug.rs"];
 /// Folders whose files may keep state behind a lock for the whole process.
 const LOCKED_STATE: &[&str] = &[
     "agent/src/profile/",
@@ -95,12 +79,7 @@ const LOCKED_STATE: &[&str] = &[
     "java-tests/agct/",
 ];
 /// Other files that do.
-const LOCKED_STATICS: &[&str] = &[
-    "agent/src/dumps/print.rs",
-    "agent/src/dumps/triggers.rs",
-    "agent/src/handler/slots.rs",
-    "collector/src/store/quota.rs",
-];
+const LOCKED_STATICS: &[&str] = &["agent/src/handler/slots.rs", "collector/src/store/quota.rs"];
 /// Modules in a file beside the folder of their children, instead of its `mod.rs`.
 const BESIDE_FOLDER: &[&str] = &["collector/src/store/tests.rs"];
 /// Files that compile a file of another crate.

@@ -76,9 +76,9 @@ pub fn start(env_offset: u64) {
 ///
 /// # Safety
 /// Called by the handler, for the running thread and with the kernel's context.
-pub unsafe fn captured(run: &HandlerRun<'_>) {
+pub unsafe fn captured(run: &HandlerRun) {
     let function = FUNCTION.load(Ordering::Acquire);
-    let thread = run.slot.java_thread.load(Ordering::Acquire);
+    let thread = run.java_thread;
     if function.is_null() || thread == 0 {
         return;
     }
@@ -97,7 +97,7 @@ pub unsafe fn captured(run: &HandlerRun<'_>) {
     unsafe { function(&raw mut trace, DEPTH as jint, run.context) };
     let their_cycles = cycles().wrapping_sub(start);
     // SAFETY: only the handler that stored 0 writes; two that share a buffer lose both, which the reader notices.
-    unsafe { (*kept).slot = run.index };
+    unsafe { (*kept).slot = run.slot };
     // SAFETY: as above.
     unsafe { (*kept).count = trace.count };
     ticks.store(run.ticks, Ordering::Release);

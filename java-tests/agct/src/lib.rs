@@ -27,8 +27,11 @@ mod record;
 
 use std::sync::Arc;
 
-use tickwalk::hooks::{self, ObservedVm, Observer};
-use tickwalk::jvmti::Jvmti;
+use jvmti_sys::jvmtiEventCallbacks;
+use sampler_thread::walk::snapshot::Snapshot;
+use stackwalk::{Frame, Stop};
+use tickwalk::hooks::{self, HandlerRun, ObservedVm, Observer};
+use tickwalk::jvmti::{Jvmti, JvmtiError};
 
 /// Runs [`register`] when the library is loaded.
 #[used]
@@ -38,29 +41,42 @@ use tickwalk::jvmti::Jvmti;
 static CONSTRUCTOR: extern "C" fn() = register;
 
 extern "C" fn register() {
-    hooks::register(Observer {
-        on_prepare: jvmti_events::prepare,
-        on_start: started,
-        on_capture: call_trace::captured,
-        on_walk: call_trace::walked,
-        on_stop: report,
-    });
+    hooks::register(&Comparison);
 }
 
-fn started(vm: &ObservedVm) {
-    differences::start(Arc::clone(&vm.hotspot), vm.memory);
-    quiet::start(Arc::clone(&vm.hotspot), vm.memory);
-    jvmti_events::start(&vm.jvmti, vm.env_offset);
-    call_trace::start(vm.env_offset);
-    record::start(vm.memory);
-}
+/// Compares the walks of each sample.
+struct Comparison;
 
-/// Reports costs, differences and verdicts; called on a thread of the VM.
-fn report(jvmti: &Jvmti) {
-    call_trace::report();
-    differences::report(jvmti);
-    quiet::report();
-    record::store();
+#[allow(unsafe_code, reason = "called by the signal handler")]
+impl Observer for Comparison {
+    fn prepare(&self, jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> Result<(), JvmtiError> {
+        jvmti_events::prepare(jvmti, callbacks)
+    }
+
+    fn started(&self, vm: &ObservedVm) {
+        differences::start(Arc::clone(&vm.hotspot), vm.memory);
+        quiet::start(Arc::clone(&vm.hotspot), vm.memory);
+        jvmti_events::start(&vm.jvmti, vm.env_offset);
+        call_trace::start(vm.env_offset);
+        record::start(vm.memory);
+    }
+
+    unsafe fn captured(&self, run: &HandlerRun) {
+        // SAFETY: called by the handler, which promises the same.
+        unsafe { call_trace::captured(run) };
+    }
+
+    fn walked(&self, slot: u32, ticks: u64, snapshot: &Snapshot<'_>, frames: &[Frame], stop: Stop) {
+        call_trace::walked(slot, ticks, snapshot, frames, stop);
+    }
+
+    /// Reports costs, differences and verdicts.
+    fn stopping(&self, jvmti: &Jvmti) {
+        call_trace::report();
+        differences::report(jvmti);
+        quiet::report();
+        record::store();
+    }
 }
 
 /// Writes one line to standard error, in the agent's form.

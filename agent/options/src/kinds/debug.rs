@@ -5,24 +5,24 @@
 //! else is a developers' hook and exists with the cargo feature `hooks` only.
 //! Invariant: without `debug=` nothing here has an effect.
 
-#[cfg(feature = "hooks")]
-use std::num::NonZeroU32;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use queue::{Capacity, SizeRange};
 use sampler_thread::drain::pace::PaceTuning;
-#[cfg(feature = "hooks")]
 use sampler_thread::hooks::Hooks as SamplerHooks;
 
+/// Whether this build has the developers' hooks.
+const HAS_HOOKS: bool = cfg!(feature = "hooks");
+
 /// The form of values, for the message to the user.
-#[cfg(not(feature = "hooks"))]
-pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms or pause-drain:1s";
-/// The form of values, for the message to the user.
-#[cfg(feature = "hooks")]
-pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, \
-                        stops, frozen, unmapped, walk-times, compare-walks, shift:N, broken-layout, panic:callback, panic:sampler, \
-                        stop-delay:300ms, signals:2000 or clock-stamps";
+pub const FORM: &str = if HAS_HOOKS {
+    "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, stops, frozen, unmapped, \
+     walk-times, compare-walks, shift:N, broken-layout, panic:callback, panic:sampler, stop-delay:300ms, signals:2000 or \
+     clock-stamps"
+} else {
+    "queue:16..2048, queue:64/fixed, drain:25ms or pause-drain:1s"
+};
 
 /// Names of the developers' hooks.
 const HOOKS: [&str; 14] = [
@@ -50,12 +50,10 @@ pub struct DebugOptions {
     /// Times of drains.
     pub pace: PaceTuning,
     /// Developers' hooks.
-    #[cfg(feature = "hooks")]
     pub hooks: Hooks,
 }
 
-/// Developers' hooks.
-#[cfg(feature = "hooks")]
+/// Developers' hooks; without the feature none can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hooks {
     /// Number of stack copies of each size.
@@ -70,7 +68,7 @@ pub struct Hooks {
     pub uses_clock: bool,
     /// Time between the end of events and the end of the timers.
     pub stop_delay: Option<Duration>,
-    /// Signals a second that carriers of virtual threads get beside those of their timers ([`crate::hooks::signals`]).
+    /// Signals a second that carriers of virtual threads get beside those of their timers (`agent/src/threads/extra_signals.rs`).
     pub signals: Option<NonZeroU32>,
 }
 
@@ -88,7 +86,6 @@ impl Default for DebugOptions {
         Self {
             queues: SizeRange { start: Capacity::Entries128, most: Capacity::Entries2048 },
             pace: PaceTuning::default(),
-            #[cfg(feature = "hooks")]
             hooks: Hooks::default(),
         }
     }
@@ -106,7 +103,7 @@ impl DebugOptions {
     ) -> Result<(), DebugError> {
         let (name, value) = text.split_once(':').unwrap_or((text, ""));
         let time = || parse_time(value).filter(|time| (MIN_TIME..=MAX_TIME).contains(time));
-        if HOOKS.contains(&name) && !cfg!(feature = "hooks") {
+        if HOOKS.contains(&name) && !HAS_HOOKS {
             return Err(DebugError::NoHooks);
         }
         self.set_value(name, value, time).ok_or(DebugError::Malformed)
@@ -114,20 +111,12 @@ impl DebugOptions {
 
     /// Number of stack copies of each size, if a hook fixes it.
     pub fn slabs(&self) -> Option<NonZeroUsize> {
-        #[cfg(feature = "hooks")]
-        let slabs = self.hooks.slabs;
-        #[cfg(not(feature = "hooks"))]
-        let slabs = None;
-        slabs
+        self.hooks.slabs
     }
 
     /// Returns whether a hook demands time stamps of the monotonic clock.
     pub fn uses_clock(&self) -> bool {
-        #[cfg(feature = "hooks")]
-        let uses_clock = self.hooks.uses_clock;
-        #[cfg(not(feature = "hooks"))]
-        let uses_clock = false;
-        uses_clock
+        self.hooks.uses_clock
     }
 
     fn set_value(&mut self, name: &str, value: &str, time: impl Fn() -> Option<Duration>) -> Option<()> {
@@ -135,35 +124,20 @@ impl DebugOptions {
             "queue" => self.queues = sizes(value)?,
             "drain" => self.pace.period = Some(time()?),
             "pause-drain" => self.pace.pause = Some(time()?),
-            #[cfg(feature = "hooks")]
             "stall" => self.hooks.sampler.stall = Some(time()?),
-            #[cfg(feature = "hooks")]
             "slabs" => self.hooks.slabs = Some(value.parse().ok().filter(|slabs| *slabs <= MAX_SLABS)?),
-            #[cfg(feature = "hooks")]
             "retune" => self.hooks.sampler.retune = Some(time()?),
-            #[cfg(feature = "hooks")]
             "shift" => self.hooks.sampler.probe.shifted_walks = value.parse().ok()?,
-            #[cfg(feature = "hooks")]
             "stops" if value.is_empty() => self.hooks.sampler.probe.stops = true,
-            #[cfg(feature = "hooks")]
             "frozen" if value.is_empty() => self.hooks.sampler.probe.frozen = true,
-            #[cfg(feature = "hooks")]
             "unmapped" if value.is_empty() => self.hooks.sampler.probe.unmapped = true,
-            #[cfg(feature = "hooks")]
             "walk-times" if value.is_empty() => self.hooks.sampler.probe.times = true,
-            #[cfg(feature = "hooks")]
             "compare-walks" if value.is_empty() => self.hooks.sampler.compare = true,
-            #[cfg(feature = "hooks")]
             "panic" if value == "callback" => self.hooks.panics_at_start = true,
-            #[cfg(feature = "hooks")]
             "panic" if value == "sampler" => self.hooks.sampler.panics = true,
-            #[cfg(feature = "hooks")]
             "clock-stamps" if value.is_empty() => self.hooks.uses_clock = true,
-            #[cfg(feature = "hooks")]
             "stop-delay" => self.hooks.stop_delay = Some(time()?),
-            #[cfg(feature = "hooks")]
             "signals" => self.hooks.signals = Some(value.parse().ok().filter(|rate| *rate <= MAX_SIGNALS)?),
-            #[cfg(feature = "hooks")]
             "broken-layout" if value.is_empty() => self.hooks.broken_layout = true,
             _ => return None,
         }
@@ -172,10 +146,8 @@ impl DebugOptions {
 }
 
 /// Most slabs of a size; their indices have ten bits to spare.
-#[cfg(feature = "hooks")]
 const MAX_SLABS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 /// Most signals a second; a sleep of the thread that sends them takes some 60 us longer than asked.
-#[cfg(feature = "hooks")]
 const MAX_SIGNALS: NonZeroU32 = NonZeroU32::new(20_000).expect("not zero");
 const MIN_TIME: Duration = Duration::from_millis(1);
 const MAX_TIME: Duration = Duration::from_secs(60);

@@ -25,21 +25,31 @@ impl Request {
         Self::of_layers(door, &[text])
     }
 
-    /// Reads a request from several texts, of which the later ones count. A destination in one of them replaces those
-    /// of the ones before.
+    /// Reads a request from several texts: the last is the request, the ones before have defaults for a start. A
+    /// destination in one of them replaces those of the ones before.
     ///
     /// # Errors
     /// The leftmost mistake.
     pub fn of_layers(door: Door, layers: &[&str]) -> Result<Self, BadRequest> {
-        let mut draft = Draft::new(door);
-        for layer in layers {
-            draft.read(layer);
+        let read = |layers: &[&str]| {
+            let mut draft = Draft::new(door);
+            layers.iter().for_each(|layer| draft.read(layer));
+            draft
+        };
+        let last = read(layers.get(layers.len().saturating_sub(1)..).unwrap_or_default());
+        match last.starts() && layers.len() > 1 {
+            true => read(layers).finish(),
+            false => last.finish(),
         }
-        draft.finish()
     }
 }
 
 impl Draft {
+    /// Returns whether a start is requested, as far as the text is read.
+    fn starts(&self) -> bool {
+        matches!(self.action.or(self.door.action()), Some(Action::Start | Action::Resume))
+    }
+
     /// Reads a text.
     fn read(&mut self, text: &str) {
         self.layer += 1;

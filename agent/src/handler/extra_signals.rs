@@ -1,4 +1,4 @@
-//! More signals than timers send, for stress: `debug=signals:RATE`.
+//! More signals than timers send, for stress: `debug=signals:RATE`, a developers' hook.
 //!
 //! Problem: timers of a thread's CPU clock expire on the kernel's tick, 250 times a second at most; a million samples, or
 //! 100 million words of frozen frames, take hours.
@@ -16,7 +16,6 @@ use std::time::Duration;
 use stackwalk::{HotSpot, LiveMemory, Memory};
 
 use crate::handler::slots::{Shared, ThreadSlot};
-use crate::threads::Registry;
 
 /// Slots that are looked at: the threads of the program must be fewer.
 const SLOTS: usize = 64;
@@ -59,15 +58,14 @@ struct Last {
 }
 
 impl Carriers {
-    /// Starts the thread, which ends with the profile.
+    /// Starts the thread, which ends with the profile, and calls `exclude` with its kernel id first.
     ///
     /// # Errors
     /// As of a new thread.
-    pub fn signal(self, rate: NonZeroU32, registry: Arc<Registry>) -> std::io::Result<()> {
+    pub fn signal(self, rate: NonZeroU32, exclude: impl FnOnce(i32) + Send + 'static) -> std::io::Result<()> {
         let distance = Duration::from_secs(1) / rate.get();
         let run = move || {
-            // SAFETY: no preconditions.
-            registry.exclude(unsafe { libc::gettid() });
+            exclude(nix::unistd::gettid().as_raw());
             let mut last = [Last::default(); SLOTS];
             while !self.shared.stopping.load(Ordering::Relaxed) {
                 // Its rate is the purpose of this hook.
@@ -104,8 +102,7 @@ impl Carriers {
             value: slot.signal_value(slot.grid.key()) as u64,
             rest: [0; 12],
         };
-        // SAFETY: no preconditions.
-        let process = unsafe { libc::getpid() };
+        let process = std::process::id();
         // SAFETY: `info` is a whole siginfo_t. A thread that has ended is an error without effect.
         unsafe {
             libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, tid, self.shared.signal, &raw const info)
