@@ -1,5 +1,5 @@
-//! The library is never unloaded, whoever closes it: timers' signals may be queued for its handler as long as the process
-//! lives.
+//! The library is never unloaded, whoever closes it: timers' signals may be queued for its handler as long as the
+//! process lives.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

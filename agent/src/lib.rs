@@ -1,7 +1,9 @@
-//! `libtickwalk.so`: the JVMTI agent, which samples every thread by a timer on its CPU clock, or offers the stack-walk API.
+//! `libtickwalk.so`: the JVMTI agent, which samples every thread by a timer on its CPU clock, or offers the
+//! stack-walk API.
 //!
 //! Problem: a profiler runs inside a foreign process, which it must not crash, block or slow down.
-//! Approach: the entry points of the VM are here, those of Java and C programs in [`program_api`]. [`options`] are parsed,
+//! Approach: the entry points of the VM are here, those of Java and C programs in [`program_api`]. [`options`] are
+//! parsed,
 //! [`profile`] starts and stops everything in order; [`threads`] gives each thread a timer of [`clock`], [`handler`]
 //! captures; the sampler thread does everything else.
 //! Invariant: after every error the JVM starts and runs (with `strict`, an error at start stops it).

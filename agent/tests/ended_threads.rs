@@ -1,5 +1,5 @@
-//! A Java thread that ends while another thread is about to register it: the handler must not get the address of a freed
-//! `JavaThread`.
+//! A Java thread that ends while another thread is about to register it: the handler must not get the address of a
+//! freed `JavaThread`.
 
 mod support;
 

@@ -52,8 +52,8 @@ unsafe extern "C" {
     fn __libc_free(block: *mut c_void);
 }
 
-// The program's functions of these names are called instead of glibc's, by glibc as well. The agent's allocator maps large
-// blocks itself, by mmap(2).
+// The program's functions of these names are called instead of glibc's, by glibc as well. The agent's allocator
+// maps large blocks itself, by mmap(2).
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
@@ -225,8 +225,8 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     drain(shared, marker[0], &mut drained);
     let sampled = (drained.periods - periods_before) * INTERVAL_NS;
     assert!(drained.requests >= before.0 + 50, "a second of CPU time brings at least 50 ticks on any kernel");
-    // One period is open, and an expiration waits for a tick: of a thread that runs in bursts shorter than the usual one
-    // of 4 ms, 15 of them are exceeded once in 3 million times.
+    // One period is open, and an expiration waits for a tick: of a thread that runs in bursts shorter than the
+    // usual one of 4 ms, 15 of them are exceeded once in 3 million times.
     assert!(
         sampled <= used && sampled + INTERVAL_NS + 60_000_000 > used_at_least,
         "sampled {sampled} of {used_at_least} to {used} ns"

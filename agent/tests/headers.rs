@@ -1,5 +1,5 @@
-//! The headers of the stack-walk API and of the control functions compile without warnings as C11 and as C++11, with the
-//! layouts of the proposals.
+//! The headers of the stack-walk API and of the control functions compile without warnings as C11 and as C++11,
+//! with the layouts of the proposals.
 
 #![allow(missing_docs)]
 

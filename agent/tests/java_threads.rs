@@ -145,7 +145,8 @@ fn published(shared: &Shared) -> Vec<u64> {
     slots.map(|slot| slot.java_thread.load(Ordering::Relaxed)).filter(|&address| address != 0).collect()
 }
 
-/// Returns what registers Java threads; `jni` is the environment of the calling thread, which is `attaching` if it is known.
+/// Returns what registers Java threads; `jni` is the environment of the calling thread, which is `attaching` if it
+/// is known.
 fn java_threads(registry: &Arc<Registry>, jni: Jni, attaching: Option<&VmThread>) -> JavaThreads {
     let offsets = ThreadOffsets {
         osthread: offset_of!(VmThread, os_thread) as u32,

@@ -1,9 +1,9 @@
-//! A JVM that is not HotSpot: one clear line, and the program runs; with `strict` it does not start. A JVM that is being
-//! created: it is waited for.
+//! A JVM that is not HotSpot: one clear line, and the program runs; with `strict` it does not start. A JVM that is
+//! being created: it is waited for.
 //!
-//! The test takes the place of the JVM: an invocation table whose GetEnv returns a JVMTI environment without functions, in
-//! a process whose libraries export no `gHotSpotVMStructs`, like those of OpenJ9.
-//! The agent writes to standard error, so each case runs in a process of its own.
+//! The test takes the place of the JVM: an invocation table whose GetEnv returns a JVMTI environment without
+//! functions, in a process whose libraries export no `gHotSpotVMStructs`, like those of OpenJ9. The agent writes to
+//! standard error, so each case runs in a process of its own.
 
 use std::ffi::{CString, c_void};
 use std::process::{Command, Output};

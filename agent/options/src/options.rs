@@ -21,8 +21,8 @@ pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(10);
 ///
 /// A thousand interpreted frames take about 130 KiB; 512 KiB holds the deepest stacks of real programs.
 pub const DEFAULT_MAX_STACK: usize = 512 * 1024;
-/// Default of `depth`, the most frames of a stack: the deepest recursions that a thread stack of 1 MiB holds have 10,000 to
-/// 20,000 frames.
+/// Default of `depth`, the most frames of a stack: the deepest recursions that a thread stack of 1 MiB holds have
+/// 10,000 to 20,000 frames.
 pub const DEFAULT_DEPTH: u32 = 16_384;
 /// Default of `gcdrain`, the longest wait of a garbage collection pause.
 ///

@@ -1,9 +1,9 @@
 //! Holds one thread at a time in a signal handler, so that another thread can copy its registers and its stack.
 //!
 //! Problem: the stack of a running thread changes while it is copied.
-//! Approach: [`Holder::hold`] queues a signal to the thread; its handler stores registers and stack bounds and waits until
-//! the other thread is done, at most [`LONGEST_HOLD_NS`]. One word has the number of the request and its state, so that a
-//! signal that arrives late, or a thread that was let go, is noticed.
+//! Approach: [`Holder::hold`] queues a signal to the thread; its handler stores registers and stack bounds and
+//! waits until the other thread is done, at most [`LONGEST_HOLD_NS`]. One word has the number of the request and
+//! its state, so that a signal that arrives late, or a thread that was let go, is noticed.
 //! Invariants: the handler allocates nothing and takes no lock; while a thread is held its holder takes no lock and
 //! allocates nothing either, because the thread may hold any lock of the process.
 //! Sources: rt_tgsigqueueinfo(2), signal-safety(7).
@@ -76,8 +76,8 @@ static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 /// Time that all handlers took together.
 static SUM_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the longest time for which a thread stood still since the handler was installed, and the time of all together, in
-/// nanoseconds.
+/// Returns the longest time for which a thread stood still since the handler was installed, and the time of all
+/// together, in nanoseconds.
 pub fn pauses() -> (u64, u64) {
     // Relaxed: counters.
     (LONGEST_NS.load(Ordering::Relaxed), SUM_NS.load(Ordering::Relaxed))
@@ -90,7 +90,8 @@ pub enum NotHeld {
     Ended,
     /// It went on before this thread had seen that it was held.
     Released,
-    /// It did not handle the signal in time: it blocks it, or the kernel does something for it that cannot be interrupted.
+    /// It did not handle the signal in time: it blocks it, or the kernel does something for it that cannot be
+    /// interrupted.
     Silent,
 }
 
@@ -117,7 +118,8 @@ struct QueuedSignal {
 const _: () = assert!(size_of::<QueuedSignal>() == size_of::<siginfo_t>());
 
 impl Holder {
-    /// Installs the handler for a real-time signal that has none and that is not in `mask`, which the program's threads have.
+    /// Installs the handler for a real-time signal that has none and that is not in `mask`, which the program's
+    /// threads have.
     ///
     /// # Errors
     /// [`SignalError`].
@@ -150,8 +152,8 @@ impl Holder {
         self.signal
     }
 
-    /// Holds a thread, runs `copy` with its registers, and lets it go; waits for it at most for `wait_ns`. Returns the result,
-    /// and whether the thread was held all the time. `copy` must not allocate or lock.
+    /// Holds a thread, runs `copy` with its registers, and lets it go; waits for it at most for `wait_ns`. Returns
+    /// the result, and whether the thread was held all the time. `copy` must not allocate or lock.
     ///
     /// # Errors
     /// [`NotHeld`].
@@ -205,8 +207,8 @@ impl Drop for Holder {
         // SAFETY: all-zero bytes are a valid sigaction.
         let mut ignore: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         ignore.sa_sigaction = libc::SIG_IGN;
-        // The kernel discards queued signals of all threads when their action becomes to ignore them. A refusal leaves the
-        // handler, which does nothing without a request.
+        // The kernel discards queued signals of all threads when their action becomes to ignore them. A refusal
+        // leaves the handler, which does nothing without a request.
         let _ = set_action(self.signal, &ignore);
         let _ = set_action(self.signal, &self.previous);
     }

@@ -1,7 +1,7 @@
 //! The stacks of all threads as text.
 //!
-//! [`print`] holds one thread after the other ([`hold`]) and prints its stack; [`triggers`] do so without a command, woken
-//! by a handler ([`request`]).
+//! [`print`] holds one thread after the other ([`hold`]) and prints its stack; [`triggers`] do so without a
+//! command, woken by a handler ([`request`]).
 
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod hold;

@@ -1,12 +1,14 @@
-//! The stacks of all threads as text, for `tickwalk dump-stacks` and for the dumps that an option asks for ([`crate::dumps::triggers`]).
+//! The stacks of all threads as text, for `tickwalk dump-stacks` and for the dumps that an option asks for
+//! ([`crate::dumps::triggers`]).
 //!
-//! Problem: the VM's own thread dumps wait for a safepoint and have no native frames; a debugger stops the whole process.
-//! Approach: one thread after the other is held in a signal handler ([`hold`](crate::dumps::hold)) while its stack is copied;
-//! the copies are walked and printed afterwards by the sampler's walker (`sampler_thread::walk::printed`). The stacks are those of
-//! slightly different moments. The thread in which the process dies waits in its handler, and its stack is printed before
-//! another thread is held.
-//! Invariants: one dump at a time; after the deadline the rest of the threads are listed as not reached; the signal's action
-//! is restored.
+//! Problem: the VM's own thread dumps wait for a safepoint and have no native frames; a debugger stops the whole
+//! process.
+//! Approach: one thread after the other is held in a signal handler ([`hold`](crate::dumps::hold)) while its stack
+//! is copied; the copies are walked and printed afterwards by the sampler's walker
+//! (`sampler_thread::walk::printed`). The stacks are those of slightly different moments. The thread in which the
+//! process dies waits in its handler, and its stack is printed before another thread is held.
+//! Invariants: one dump at a time; after the deadline the rest of the threads are listed as not reached; the
+//! signal's action is restored.
 //! Decision: `design/control.md`.
 
 use std::collections::HashMap;
@@ -46,7 +48,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const DYING_DEADLINE: Duration = Duration::from_secs(8);
 /// Longest wait for a thread; one that runs or sleeps gets its signal within microseconds, if it gets a processor.
 const FIRST_WAIT_NS: u64 = 100_000_000;
-/// As [`FIRST_WAIT_NS`], for threads that did not answer: on a machine with 50 busy threads a processor, one waits for 200 ms.
+/// As [`FIRST_WAIT_NS`], for threads that did not answer: on a machine with 50 busy threads a processor, one waits
+/// for 200 ms.
 const SECOND_WAIT_NS: u64 = 1_000_000_000;
 /// Most stack bytes that are copied: at the speed of process_vm_readv(2), 0.2 ms.
 const MOST_BYTES: usize = 1 << 20;
@@ -318,8 +321,8 @@ struct Stacks<'a> {
 }
 
 impl Stacks<'_> {
-    /// Copies the stack of a thread that is held, without allocating or locking. Returns what was captured, completed by the
-    /// fields of its `JavaThread`, and the number of bytes in the buffer.
+    /// Copies the stack of a thread that is held, without allocating or locking. Returns what was captured,
+    /// completed by the fields of its `JavaThread`, and the number of bytes in the buffer.
     fn copy(&mut self, tid: i32, capture: &Capture) -> (Capture, usize) {
         let mut capture = *capture;
         if let Some(java) = self.java.iter().find(|java| java.tid == tid) {

@@ -40,8 +40,8 @@ const STANDARD_ERROR: &str = "stderr";
 /// The options of the process, once they are in force.
 static IN_FORCE: OnceLock<DumpOptions> = OnceLock::new();
 
-/// Puts the options in force as soon as the VM is initialised; the first ones of a process stay. Called by one thread at a
-/// time.
+/// Puts the options in force as soon as the VM is initialised; the first ones of a process stay. Called by one
+/// thread at a time.
 ///
 /// # Errors
 /// The reason, in one line, if that is known at once; what goes wrong later is logged.

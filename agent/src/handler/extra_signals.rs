@@ -1,12 +1,12 @@
 //! More signals than timers send, for stress: `debug=signals:RATE`, a developers' hook.
 //!
-//! Problem: timers of a thread's CPU clock expire on the kernel's tick, 250 times a second at most; a million samples, or
-//! 100 million words of frozen frames, take hours.
-//! Approach: a thread sends the timer's signal to each carrier on which a virtual thread is mounted, at moments of its own:
-//! the handler, the walk and all checks are those of any sample. A signal is sent only after the one before was taken, so
-//! a carrier that waits for a processor is not sampled twice at the same place.
-//! Invariant: for programs whose carriers live as long as they do, because a slot's thread must not change between the look
-//! at it and the signal. The weights mean nothing: such a sample stands for no CPU time.
+//! Problem: timers of a thread's CPU clock expire on the kernel's tick, 250 times a second at most; a million
+//! samples, or 100 million words of frozen frames, take hours.
+//! Approach: a thread sends the timer's signal to each carrier on which a virtual thread is mounted, at moments of
+//! its own: the handler, the walk and all checks are those of any sample. A signal is sent only after the one
+//! before was taken, so a carrier that waits for a processor is not sampled twice at the same place.
+//! Invariant: for programs whose carriers live as long as they do, because a slot's thread must not change between
+//! the look at it and the signal. The weights mean nothing: such a sample stands for no CPU time.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

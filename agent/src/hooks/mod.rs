@@ -2,8 +2,8 @@
 //!
 //! Problem: another way to walk stacks can be compared with ours fairly only on the same samples and in the same
 //! handler, and must not be part of the library that users get.
-//! Approach: a library that links this one [`register`]s an [`Observer`] when it is loaded; the agent calls it after its
-//! own work. Other hooks follow from `debug=` options.
+//! Approach: a library that links this one [`register`]s an [`Observer`] when it is loaded; the agent calls it
+//! after its own work. Other hooks follow from `debug=` options.
 //! Invariant: without the feature [`ENABLED`] is false, and the compiler removes everything that depends on it.
 
 use std::ffi::c_void;
@@ -86,8 +86,8 @@ pub fn observer() -> Option<&'static dyn Observer> {
 
 /// Shows a capture to the observer. Signal safe; without the feature this does nothing.
 ///
-/// # Safety
-/// Called by the signal handler, on the thread of this slot, with the address of its `JavaThread` and with its own context.
+/// # Safety Called by the signal handler, on the thread of this slot, with the address of its `JavaThread` and with
+/// its own context.
 #[inline(always)]
 pub unsafe fn captured(slot: u32, thread: &AtomicU64, ticks: u64, cycles: u64, context: *mut c_void) {
     if let Some(observer) = observer() {

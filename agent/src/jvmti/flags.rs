@@ -16,7 +16,7 @@ pub fn switch_on(hotspot: &HotSpot, memory: &impl Memory) {
         return;
     }
     let value = flag.value_address as *mut u8;
-    // SAFETY: the VM's own table names this address as the flag's bool, which is writable data of libjvm; a compiler thread
-    // that reads the byte meanwhile finds either value.
+    // SAFETY: the VM's own table names this address as the flag's bool, which is writable data of libjvm; a
+    // compiler thread that reads the byte meanwhile finds either value.
     unsafe { value.write_volatile(1) };
 }

@@ -13,8 +13,8 @@ use super::{JvmtiError, guard};
 /// The function that waits for the VM.
 static WAITING: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
-/// Calls `then` on the VM's first thread when the VM is initialised; at once in a VM that runs, on the calling thread. To be
-/// called once a process.
+/// Calls `then` on the VM's first thread when the VM is initialised; at once in a VM that runs, on the calling
+/// thread. To be called once a process.
 ///
 /// # Errors
 /// As of a new environment.

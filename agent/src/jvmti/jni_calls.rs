@@ -1,8 +1,9 @@
 //! The JNI calls of the agent, checked.
 //!
 //! Problem: a look-up that fails returns null and leaves an exception pending, which must not stay in a callback.
-//! Approach: one method for each kind of look-up and call; each clears the exception and returns `None`. Checked JNI
-//! (`-Xcheck:jni`) wants the exception looked at after each call of a method, and more than 16 local references announced.
+//! Approach: one method for each kind of look-up and call; each clears the exception and returns `None`. Checked
+//! JNI (`-Xcheck:jni`) wants the exception looked at after each call of a method, and more than 16 local references
+//! announced.
 //! Source: JNI specification.
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -22,8 +23,8 @@ pub struct Jni {
     env: *mut JNIEnv,
 }
 
-/// Most local references that the VM lets a frame have by default (`MaxJNILocalCapacity` in `runtime/globals.hpp`, JDK 11 to
-/// 25); announcing them takes no memory.
+/// Most local references that the VM lets a frame have by default (`MaxJNILocalCapacity` in `runtime/globals.hpp`,
+/// JDK 11 to 25); announcing them takes no memory.
 pub const MOST_REFERENCES: usize = 65_536;
 
 /// A function that finds a field or a method of a class by name and signature.
@@ -105,7 +106,8 @@ impl Jni {
         Some(*known.get_or_init(|| field as usize) as jfieldID)
     }
 
-    /// Returns `java.lang.Thread`, the class below `Object` of which a thread's class is a subclass, as a local reference.
+    /// Returns `java.lang.Thread`, the class below `Object` of which a thread's class is a subclass, as a local
+    /// reference.
     ///
     /// FindClass would ask the program's class loader, by Java code that may not be compiled yet.
     fn thread_class(&self, thread: ThreadRef) -> Option<jclass> {
@@ -147,7 +149,8 @@ impl Jni {
 
     /// Returns a class of the boot loader by its name in Java, as a local reference, and does not initialise it.
     ///
-    /// FindClass initialises the class, and asks the program's class loader for it, by Java code that may not be compiled yet.
+    /// FindClass initialises the class, and asks the program's class loader for it, by Java code that may not be
+    /// compiled yet.
     pub(crate) fn boot_class(&self, name: &CStr) -> Option<jclass> {
         let name = self.string(name)?;
         // SAFETY: a live reference.

@@ -17,8 +17,8 @@ const KIND_BITS: u64 = 7;
 const GETTERS: [&CStr; 2] = [c"getSystemClassLoader", c"getPlatformClassLoader"];
 
 impl Jni {
-    /// Returns the addresses of slots that hold the permanent loaders; fewer than two if Java has fewer. All profiles of a
-    /// process use the same references.
+    /// Returns the addresses of slots that hold the permanent loaders; fewer than two if Java has fewer. All
+    /// profiles of a process use the same references.
     pub fn permanent_loaders(&self) -> Vec<u64> {
         static LOADERS: OnceLock<Vec<u64>> = OnceLock::new();
         let find = || GETTERS.iter().filter_map(|getter| self.loader(getter)).collect();

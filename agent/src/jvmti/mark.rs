@@ -1,9 +1,10 @@
 //! Marks by which other processes recognise a library as this agent, and see that it profiles.
 //!
-//! Problem: a library may have any file name, a thread gets its name some time after it was started, and what a process has in
-//! memory is not for everybody who may see its list of mappings.
-//! Approach: a mapping of an empty file in memory, whose name is in that list. The name tells an address in this library, so
-//! the list also tells the path by which the library was loaded. The mapping has no access and takes no memory.
+//! Problem: a library may have any file name, a thread gets its name some time after it was started, and what a
+//! process has in memory is not for everybody who may see its list of mappings.
+//! Approach: a mapping of an empty file in memory, whose name is in that list. The name tells an address in this
+//! library, so the list also tells the path by which the library was loaded. The mapping has no access and takes no
+//! memory.
 //! Limit: where memfd_create(2) is forbidden, commands know the agent by its file name only.
 //! Sources: memfd_create(2), proc_pid_maps(5).
 

@@ -197,8 +197,8 @@ impl Jvmti {
         jvmti_call!(self, GenerateEvents: fn(jint), event as jint)
     }
 
-    /// The VM visits all threads, under a lock that threads need to start (`jvmtiEventController.cpp`, JDK 11 to 25): where
-    /// that takes long, those that wait for it have their turn before the next call.
+    /// The VM visits all threads, under a lock that threads need to start (`jvmtiEventController.cpp`, JDK 11 to
+    /// 25): where that takes long, those that wait for it have their turn before the next call.
     fn notify(&self, event: jvmtiEvent, mode: jvmtiEventMode) -> Result<(), JvmtiError> {
         let mode = mode as jint;
         let all: jthread = std::ptr::null_mut();

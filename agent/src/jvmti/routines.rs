@@ -27,11 +27,12 @@ pub fn prepare(callbacks: &mut jvmtiEventCallbacks) {
     callbacks.DynamicCodeGenerated = Some(dynamic_code_generated);
 }
 
-/// Fills `routines`, and adds those that the VM generates from now on. Without the event, stubs have the names of their blobs.
+/// Fills `routines`, and adds those that the VM generates from now on. Without the event, stubs have the names of
+/// their blobs.
 pub fn open(jvmti: &Jvmti, routines: Arc<Routines>) {
     *ROUTINES.write() = Some(routines);
-    // Relaxed: the VM reports existing routines on this thread; one that another thread generates meanwhile may be taken
-    // for one of these.
+    // Relaxed: the VM reports existing routines on this thread; one that another thread generates meanwhile may be
+    // taken for one of these.
     LISTS.store(true, Ordering::Relaxed);
     let listed = jvmti.enable(EVENT).and_then(|()| jvmti.generate_events(EVENT));
     LISTS.store(false, Ordering::Relaxed);

@@ -1,16 +1,17 @@
 //! The sampler thread's memory: read by the VM's own fault-tolerant load where that is certain to work.
 //!
-//! Problem: `SafeFetchN` of HotSpot is a local function, its faults are handled by whichever handler the process has, and a fault
-//! on a thread that blocks SIGSEGV ends the process.
-//! Approach: the function is found by name, in the library's symbol table (`sampler_thread::native::variables`), and used if
-//! its code is exactly what is known, and if the kernel's present handler of SIGSEGV and of SIGBUS lies in the VM's library,
-//! which is looked at before each drain. The kernel is asked directly, because `libjsig.so` answers for it. Otherwise memory
-//! is read by system calls.
-//! A handler that takes over between two looks must pass faults on to the VM's, as the VM needs them for its own null checks.
+//! Problem: `SafeFetchN` of HotSpot is a local function, its faults are handled by whichever handler the process
+//! has, and a fault on a thread that blocks SIGSEGV ends the process.
+//! Approach: the function is found by name, in the library's symbol table (`sampler_thread::native::variables`),
+//! and used if its code is exactly what is known, and if the kernel's present handler of SIGSEGV and of SIGBUS lies
+//! in the VM's library, which is looked at before each drain. The kernel is asked directly, because `libjsig.so`
+//! answers for it. Otherwise memory is read by system calls. A handler that takes over between two looks must pass
+//! faults on to the VM's, as the VM needs them for its own null checks.
 //! Invariant: SIGSEGV and SIGBUS are unblocked on the sampler thread while it reads by loads, and only then.
-//! Sources: `os/posix/signals_posix.cpp` (the VM's handler treats these faults before anything that needs a thread of the
-//! VM), `os/posix/vmError_posix.cpp` (`crash_handler` as well), `os/posix/safefetch_static_posix.cpp`, JDK 17.0.9 to 25
-//! and 28; in 17.0.2, the function is generated code (`StubRoutines`). Linux `kernel/signal.c` (`force_sig_info_to_task`).
+//! Sources: `os/posix/signals_posix.cpp` (the VM's handler treats these faults before anything that needs a thread
+//! of the VM), `os/posix/vmError_posix.cpp` (`crash_handler` as well), `os/posix/safefetch_static_posix.cpp`, JDK
+//! 17.0.9 to 25 and 28; in 17.0.2, the function is generated code (`StubRoutines`). Linux `kernel/signal.c`
+//! (`force_sig_info_to_task`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,9 +40,9 @@ pub fn of_sampler(memory: &'static LiveMemory, image: Range<u64>, symbols: Arc<H
         pthread_sigmask(how, Some(&faults), None).map_err(|_| "the signal mask cannot be changed")?;
         choice
     };
-    // SAFETY: the function is HotSpot's by its name and code, which never change. Its faults are HotSpot's to handle: the thread
-    // lets them through, and the handlers are HotSpot's, or pass faults of HotSpot's code on to it. Only the sampler
-    // thread, to which the reader is moved before it first chooses, uses it.
+    // SAFETY: the function is HotSpot's by its name and code, which never change. Its faults are HotSpot's to
+    // handle: the thread lets them through, and the handlers are HotSpot's, or pass faults of HotSpot's code on to
+    // it. Only the sampler thread, to which the reader is moved before it first chooses, uses it.
     unsafe { SafeFetch::new(memory, choose) }
 }
 

@@ -43,8 +43,8 @@ impl Jvmti {
         }
     }
 
-    /// Returns method id and bytecode index of each frame of a thread, newest first and at most `most`. The VM waits until
-    /// the thread is at a safepoint.
+    /// Returns method id and bytecode index of each frame of a thread, newest first and at most `most`. The VM
+    /// waits until the thread is at a safepoint.
     ///
     /// # Errors
     /// As GetStackTrace.

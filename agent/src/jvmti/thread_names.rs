@@ -1,7 +1,7 @@
 //! Names of Java threads, known before a dump is made.
 //!
-//! Problem: a thread of the agent that the VM does not know writes dumps, maybe while the VM hangs or dies, and the kernel has
-//! only the first 15 bytes of a name.
+//! Problem: a thread of the agent that the VM does not know writes dumps, maybe while the VM hangs or dies, and the
+//! kernel has only the first 15 bytes of a name.
 //! Approach: a JVMTI environment of its own reports threads that start and end.
 //! Invariant: the lock is held for the change of one entry, never while the VM is called.
 //! Sources: JVMTI 1.2, ThreadStart, ThreadEnd.
@@ -49,7 +49,8 @@ pub fn known() -> Vec<(u64, String)> {
         .map_or_else(Vec::new, |names| names.iter().map(|(address, name)| (*address, name.clone())).collect())
 }
 
-/// Returns the names of all threads by the addresses of their `JavaThread`s; nothing on a thread that the VM does not know.
+/// Returns the names of all threads by the addresses of their `JavaThread`s; nothing on a thread that the VM does
+/// not know.
 pub fn of_running(vm: Vm) -> Vec<(u64, String)> {
     let (Ok(jni), Ok(jvmti)) = (vm.jni(), vm.jvmti()) else { return Vec::new() };
     jni.in_frame(MOST_REFERENCES, || {

@@ -55,8 +55,8 @@ impl Vm {
         if code != 0 || env.is_null() { Err(JvmtiError { function: "GetEnv", code }) } else { Ok(env) }
     }
 
-    /// Returns the agent's JVMTI environment, the same for all profiles of a process. Waits for up to a second for a VM that
-    /// is being created.
+    /// Returns the agent's JVMTI environment, the same for all profiles of a process. Waits for up to a second for
+    /// a VM that is being created.
     ///
     /// # Errors
     /// When the VM offers no JVMTI 1.2; `JNI_EDETACHED` (-2) when it is still being created.
@@ -119,7 +119,8 @@ impl Vm {
     fn attach_with(&self, arguments: *mut c_void) -> Result<Attached, JvmtiError> {
         const FUNCTION: &str = "AttachCurrentThreadAsDaemon";
         let mut env: *mut c_void = std::ptr::null_mut();
-        // SAFETY: `env` is writable, and the arguments are those of the two callers; without any the VM chooses name and group.
+        // SAFETY: `env` is writable, and the arguments are those of the two callers; without any the VM chooses
+        // name and group.
         let code =
             unsafe { (self.functions().AttachCurrentThreadAsDaemon)(self.pointer, &raw mut env, arguments) };
         if code == 0 { Ok(Attached(*self)) } else { Err(JvmtiError { function: FUNCTION, code }) }

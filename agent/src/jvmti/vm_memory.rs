@@ -12,8 +12,8 @@ use stackwalk::{HotSpot, LayoutError, LiveMemory, MountedOffsets};
 
 use super::symbols::Library;
 
-/// Returns a reader that reads the segments of the VM's library directly, and those of the C library, whose unwinding tables
-/// nearly every native stack needs; it lives as long as the process.
+/// Returns a reader that reads the segments of the VM's library directly, and those of the C library, whose
+/// unwinding tables nearly every native stack needs; it lives as long as the process.
 pub fn of_library(library: &Library) -> &'static LiveMemory {
     static MEMORY: OnceLock<LiveMemory> = OnceLock::new();
     MEMORY.get_or_init(|| {
@@ -27,7 +27,8 @@ pub fn of_library(library: &Library) -> &'static LiveMemory {
     })
 }
 
-/// Finds the offsets in a `JavaThread` at which the VM stores the mounted virtual thread, from data of the VM's library.
+/// Finds the offsets in a `JavaThread` at which the VM stores the mounted virtual thread, from data of the VM's
+/// library.
 pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<MountedOffsets> {
     // Strings are in the last read-only segment. The code, where it has a segment of its own, is left out: tables of
     // functions look like rows too, and a thousand pages of code would be read in vain.

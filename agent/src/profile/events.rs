@@ -13,7 +13,8 @@ use crate::hooks;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::{JvmtiError, ThreadRef, guard, routines};
 
-/// Registers the callbacks and keeps `prepared` for its start, which the VM's initialisation triggers unless the VM runs.
+/// Registers the callbacks and keeps `prepared` for its start, which the VM's initialisation triggers unless the VM
+/// runs.
 ///
 /// # Errors
 /// As SetEventCallbacks and SetEventNotificationMode.

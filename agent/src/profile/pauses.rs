@@ -1,8 +1,8 @@
 //! The events of garbage collection pauses, in which queued samples are named before anything is freed.
 //!
 //! Problem: a pause may unload the classes that queued samples refer to.
-//! Approach: `sampler_thread::proof::unloading`; this file has the VM's callbacks, and the gate through which they reach
-//! a running session.
+//! Approach: `sampler_thread::proof::unloading`; this file has the VM's callbacks, and the gate through which they
+//! reach a running session.
 //! Invariant: the callbacks run on the VM's thread at a safepoint. They call no JVMTI or JNI function, take no lock
 //! that a thread of the VM may hold while it is stopped, and wait at most for the budget. The gate's lock is taken by
 //! threads in native code only, which no safepoint stops, and the callbacks do not wait for it.
@@ -54,15 +54,16 @@ pub fn prepare(jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> bool {
 
 /// Opens the gate to a session and enables the events.
 ///
-/// Whoever enables the second event, which Agent_OnLoad or a thread of the VM does, waits at its entry for a pause that is
-/// in progress. So a pause that is in progress afterwards has been reported, or had not begun: pauses are known from then
-/// on.
+/// Whoever enables the second event, which Agent_OnLoad or a thread of the VM does, waits at its entry for a pause
+/// that is in progress. So a pause that is in progress afterwards has been reported, or had not begun: pauses are
+/// known from then on.
 pub fn open(jvmti: &Jvmti, gate: Gate) {
     *GATE.write() = Some(gate);
     if warn(EVENTS.into_iter().try_for_each(|event| jvmti.enable(event)))
         && let Some(shared) = slots::shared()
     {
-        // Fails if a pause has been reported meanwhile, which has made the number right. Release pairs with the handler.
+        // Fails if a pause has been reported meanwhile, which has made the number right. Release pairs with the
+        // handler.
         let _ = shared.pauses.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

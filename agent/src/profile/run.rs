@@ -67,7 +67,8 @@ pub(super) fn begin_now(vm: Vm) -> Result<(), Refusal> {
 /// Ends the profile in a VM that runs on, and writes the result that its start asked for.
 ///
 /// # Errors
-/// [`Refusal::NotActive`] if no profile runs; [`Refusal::File`] if the result cannot be written, the profile has ended then.
+/// [`Refusal::NotActive`] if no profile runs; [`Refusal::File`] if the result cannot be written, the profile has
+/// ended then.
 pub fn stop(vm: Vm) -> Result<(), Refusal> {
     if let Ok(jni) = vm.jni() {
         refresh_names(jni);

@@ -1,7 +1,8 @@
 //! The way from a text to a profile, the same for every door: the JVM's command line, an attach, Java and C.
 //!
-//! Approach: [`request`] reads the text, [`prepare`] does what can be done before the VM is initialised, [`now`] prepares
-//! and starts in a VM that runs. All return the [`Refusal`] and print nothing; each door reports it in its own way.
+//! Approach: [`request`] reads the text, [`prepare`] does what can be done before the VM is initialised, [`now`]
+//! prepares and starts in a VM that runs. All return the [`Refusal`] and print nothing; each door reports it in its
+//! own way.
 //! Invariant: after a refusal another profile can begin.
 
 use std::time::Instant;
@@ -19,8 +20,8 @@ use crate::jvmti::vm::Vm;
 use agent_options::values::MIN_DURATION;
 use agent_options::{BadRequest, Door, Mode, Options, Request, environment};
 
-/// Reads a request. A start in a process whose agent waits for one (`start=no`) has the options of the load first; else a
-/// load or an attach has those of the environment first.
+/// Reads a request. A start in a process whose agent waits for one (`start=no`) has the options of the load first;
+/// else a load or an attach has those of the environment first.
 ///
 /// # Errors
 /// As [`Request::parse`].
@@ -78,8 +79,8 @@ fn prepare_claimed(vm: Vm, request: &Request, is_attached: bool) -> Result<(), R
     Ok(())
 }
 
-/// Starts a profile in a VM that runs, on a thread that the VM knows. Without a destination in the options it is recorded
-/// into a file without a name.
+/// Starts a profile in a VM that runs, on a thread that the VM knows. Without a destination in the options it is
+/// recorded into a file without a name.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -104,7 +105,8 @@ fn next(vm: Vm, request: &Request) -> Option<Box<dyn FnOnce() + Send>> {
 /// Starts the next profile on a thread of its own, because the VM must know the thread.
 fn start_next_on_thread(vm: Vm, door: Door, text: String, end: Option<Instant>) {
     let body = move || {
-        // It inherits the sampler thread's mask, but a profile needs a signal that is not blocked. If this fails, it refuses.
+        // It inherits the sampler thread's mask, but a profile needs a signal that is not blocked. If this fails,
+        // it refuses.
         let _ = SigSet::empty().thread_set_mask();
         if let Err(refusal) = start_next(vm, door, &text, end) {
             log::print(&format!("profiling stops because the next profile does not begin: {refusal}"));

@@ -1,7 +1,8 @@
 //! The status of the agent, as it is shown.
 //!
 //! Problem: a command that attaches to a JVM gets one number from the agent.
-//! Approach: `status,reply=PATH` makes the agent connect to a Unix socket of the command and write one line for each fact.
+//! Approach: `status,reply=PATH` makes the agent connect to a Unix socket of the command and write one line for
+//! each fact.
 //! Invariant: no request needs a thread; secrets are not repeated.
 
 use std::fmt::Write as _;

@@ -36,7 +36,8 @@ impl Results {
         Self { unnamed: None, at_end: None, is_awaited: false, failure: None }
     }
 
-    /// Plans the results that the options of a profile ask for. Without a place for the recording, sets one without a name.
+    /// Plans the results that the options of a profile ask for. Without a place for the recording, sets one without
+    /// a name.
     ///
     /// # Errors
     /// [`Refusal::File`] if the result could not be written, [`Refusal::Storage`].

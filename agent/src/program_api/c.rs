@@ -1,9 +1,9 @@
 //! The C functions of `agent/include/control/tickwalk.h`.
 //!
-//! Problem: a program wants to start, end and read a profile without Java classes of ours, on any way by which the library
-//! got into the process; dlopen passes no VM.
-//! Approach: the VM is found by the invocation API (`JNI_GetCreatedJavaVMs`), whose symbol the launcher makes global, or in
-//! the library `libjvm.so` if it is loaded.
+//! Problem: a program wants to start, end and read a profile without Java classes of ours, on any way by which the
+//! library got into the process; dlopen passes no VM.
+//! Approach: the VM is found by the invocation API (`JNI_GetCreatedJavaVMs`), whose symbol the launcher makes
+//! global, or in the library `libjvm.so` if it is loaded.
 //! Invariant: every function returns a code and writes a text that ends in NUL; errno is set for errors of files only.
 
 use std::ffi::{CStr, c_char, c_int, c_void};

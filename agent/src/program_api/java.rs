@@ -1,10 +1,11 @@
 //! The native methods of async-profiler's Java API, for classes of others that declare them.
 //!
-//! Problem: programs load async-profiler by `System.load` and call native methods of `one.profiler.AsyncProfiler`, or of a
-//! copy of that class under another name, as in JMH.
+//! Problem: programs load async-profiler by `System.load` and call native methods of `one.profiler.AsyncProfiler`,
+//! or of a copy of that class under another name, as in JMH.
 //! Approach: the methods are exported by their JNI names. When a class loads the library, its native methods are bound
 //! whatever the class is called: it is the caller of `System.load` on the stack.
-//! Invariant: an error of the agent becomes an exception; a panic switches the agent off and the method returns nothing.
+//! Invariant: an error of the agent becomes an exception; a panic switches the agent off and the method returns
+//! nothing.
 //! Sources: async-profiler 4, the public class `one.profiler.AsyncProfiler`; JNI specification, JNI_OnLoad,
 //! RegisterNatives, "Resolving Native Method Names".
 

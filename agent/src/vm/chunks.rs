@@ -1,13 +1,13 @@
 //! Field offsets of the classes that keep a virtual thread's frames.
 //!
 //! Problem: no table of the VM names them, and they differ between releases and flags.
-//! Approach: `jdk.internal.misc.Unsafe` returns the byte offset of a field by its class and name, and reads the `Klass` of
-//! a class out of its mirror, at the offset that the tables give.
-//! JNI's field ids hold offsets as well, in a form that changes: read as on JDK 21 to 27, the ids of JDK 28 and of checked
-//! JNI give wrong offsets.
-//! No class is initialised: that would run Java code at each start, and a VM without continuations must not initialise these.
-//! Sources: `jdk/internal/misc/Unsafe.java`, `classfile/javaClasses.hpp`, JDK 21 to 28; `runtime/jfieldIDWorkaround.hpp`,
-//! JDK 21 and 25.
+//! Approach: `jdk.internal.misc.Unsafe` returns the byte offset of a field by its class and name, and reads the
+//! `Klass` of a class out of its mirror, at the offset that the tables give. JNI's field ids hold offsets as well,
+//! in a form that changes: read as on JDK 21 to 27, the ids of JDK 28 and of checked JNI give wrong offsets. No
+//! class is initialised: that would run Java code at each start, and a VM without continuations must not initialise
+//! these.
+//! Sources: `jdk/internal/misc/Unsafe.java`, `classfile/javaClasses.hpp`, JDK 21 to 28;
+//! `runtime/jfieldIDWorkaround.hpp`, JDK 21 and 25.
 
 use std::ffi::CStr;
 

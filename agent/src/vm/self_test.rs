@@ -1,10 +1,10 @@
 //! The self-test at start: compares our walk of a thread with the VM's stack trace.
 //!
 //! Problem: layouts change with every JDK, and a wrong layout gives stacks that look right.
-//! Approach: one of the VM's own threads that is parked in Java (`Reference Handler` and its kin: interpreted frames under
-//! a native method) is walked like a sample and compared, frame by frame, with JVMTI's stack trace. The start waits for
-//! one small stack trace only; the sampler thread walks and compares.
-//! Compiled code hardly exists at start; walks through it are checked later (`sampler_thread::proof::self_test`).
+//! Approach: one of the VM's own threads that is parked in Java (`Reference Handler` and its kin: interpreted
+//! frames under a native method) is walked like a sample and compared, frame by frame, with JVMTI's stack trace.
+//! The start waits for one small stack trace only; the sampler thread walks and compares. Compiled code hardly
+//! exists at start; walks through it are checked later (`sampler_thread::proof::self_test`).
 //! Invariant: a capability that fails is switched off and reported in one line; the program and the account of its CPU
 //! time continue.
 //! Sources: `java.base/share/classes/java/lang/ref/{Reference,Finalizer}.java`, JDK 11 to 25.

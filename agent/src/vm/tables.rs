@@ -1,10 +1,10 @@
 //! Reads the VM's tables before the VM has started.
 //!
 //! Problem: reading them takes 0.3 ms and more, for which the program would wait.
-//! Approach: a thread of its own reads them while the VM starts. Where an error has to end the start (`strict`), or the VM
-//! runs already, they are read at once.
-//! The thread begins before the VM makes its compilers, so DebugNonSafepoints is on for nearly all code, and for all of it
-//! where it gets a processor within some milliseconds.
+//! Approach: a thread of its own reads them while the VM starts. Where an error has to end the start (`strict`), or
+//! the VM runs already, they are read at once. The thread begins before the VM makes its compilers, so
+//! DebugNonSafepoints is on for nearly all code, and for all of it where it gets a processor within some
+//! milliseconds.
 
 use std::io;
 

@@ -14,7 +14,8 @@ use tickwalk::handler::slots::{self, Shared};
 use tickwalk::options::thread_choice::ThreadChoice;
 use tickwalk::threads::Registry;
 
-/// Makes the handlers' data: slots without queues, slabs of these classes, and `period_ns(N)` as the period with index N.
+/// Makes the handlers' data: slots without queues, slabs of these classes, and `period_ns(N)` as the period with
+/// index N.
 pub fn shared(
     signal: i32,
     plan: &[SlabClass],

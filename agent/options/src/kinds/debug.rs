@@ -68,7 +68,8 @@ pub struct Hooks {
     pub uses_clock: bool,
     /// Time between the end of events and the end of the timers.
     pub stop_delay: Option<Duration>,
-    /// Signals a second that carriers of virtual threads get beside those of their timers (`agent/src/threads/extra_signals.rs`).
+    /// Signals a second that carriers of virtual threads get beside those of their timers
+    /// (`agent/src/handler/extra_signals.rs`).
     pub signals: Option<NonZeroU32>,
 }
 

@@ -41,7 +41,8 @@ impl DumpOptions {
     }
 }
 
-/// Reads a signal of which each one may ask for a dump; HotSpot sends SIGUSR2 to its own threads (`os_posix.cpp`, SR_signum).
+/// Reads a signal of which each one may ask for a dump; HotSpot sends SIGUSR2 to its own threads (`os_posix.cpp`,
+/// SR_signum).
 pub(crate) fn signal(value: &str) -> Option<i32> {
     let number = match value.strip_prefix("SIG").unwrap_or(value) {
         "QUIT" => libc::SIGQUIT,

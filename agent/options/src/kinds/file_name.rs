@@ -1,7 +1,7 @@
 //! The name of the recording, from a pattern.
 //!
-//! `%p` is the process id, `%t` the time in seconds since the epoch, `%h` the host's name, and `%{NAME}` a variable of the
-//! environment; other characters stand for themselves.
+//! `%p` is the process id, `%t` the time in seconds since the epoch, `%h` the host's name, and `%{NAME}` a variable
+//! of the environment; other characters stand for themselves.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};

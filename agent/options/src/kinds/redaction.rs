@@ -1,8 +1,9 @@
 //! Removes secrets from the program's command line before it leaves the process.
 //!
 //! Problem: the first message of a stream has the program's arguments, which may contain passwords.
-//! Approach: the value of an argument whose name looks like that of a secret is replaced, and so are credentials in URLs.
-//! `sun.java.command` joins the arguments with spaces, so arguments that contain spaces are found by `/proc/self/cmdline`.
+//! Approach: the value of an argument whose name looks like that of a secret is replaced, and so are credentials in
+//! URLs. `sun.java.command` joins the arguments with spaces, so arguments that contain spaces are found by
+//! `/proc/self/cmdline`.
 //! Invariant: a value is hidden up to the end of its argument, even where it may end earlier.
 
 use profile::text::pattern::matches;

@@ -361,8 +361,8 @@ fn start_hooks(session: &Session, start: &Start, hotspot: Arc<HotSpot>) -> Resul
     Ok(())
 }
 
-/// Returns what determines the period. A period that no tick disturbs is drawn for each profile, so that no program is in
-/// phase with it: within a twentieth of the interval, and evenly.
+/// Returns what determines the period. A period that no tick disturbs is drawn for each profile, so that no program
+/// is in phase with it: within a twentieth of the interval, and evenly.
 fn tuning(options: &Options) -> Tuning {
     const LEAST_PPM: u64 = 950_000;
     const MOST_PPM: u64 = 1_050_000;
