@@ -116,22 +116,22 @@ fn events_of_jfr() {
     let written =
         |mode, options| written(|profile, out| jfr::write(profile, options, out).expect("memory"), mode);
     let samples = stream(Mode::CpuTime).profile().total().samples;
-    let instead = Options { execution_samples: true, ..Options::default() };
+    let weighed = Options { cpu_time_samples: true, ..Options::default() };
     let of = |bytes: &[u8], number: u64| {
         let found = events(bytes).into_iter().filter(|(_, count)| *count == number);
         found.map(|(class, _)| class).collect::<Vec<_>>()
     };
-    let cpu = of(&written(Mode::CpuTime, Options::default()), samples);
-    let execution = of(&written(Mode::CpuTime, instead), samples);
+    let cpu = of(&written(Mode::CpuTime, weighed), samples);
+    let execution = of(&written(Mode::CpuTime, Options::default()), samples);
     assert!(cpu.len() == 1 && execution.len() == 1 && cpu != execution, "{cpu:?} {execution:?}");
     // Of wall time each interval is an event, because readers count events.
-    for options in [Options::default(), instead] {
+    for options in [Options::default(), weighed] {
         let wall = events(&written(Mode::Wall, options));
         assert_eq!(wall.get(&execution[0]), Some(&intervals(&stream(Mode::Wall).profile())));
         assert_eq!(wall.get(&cpu[0]), None);
     }
     let state = |mode| {
-        let bytes = written(mode, instead);
+        let bytes = written(mode, Options::default());
         ["STATE_DEFAULT", "STATE_UNKNOWN"].map(|state| has(&bytes, state))
     };
     assert_eq!((state(Mode::CpuTime), state(Mode::Wall)), ([true, false], [false, true]));

@@ -88,7 +88,7 @@ class Tickwalk(profilers.Tickwalk):
     def shown_elsewhere(self, folder, jdk):
         """Returns the same profile by each export with lines that a tool of others or a plain reader can read."""
         file = folder / "out.jfr"
-        subprocess.run([binary("tickwalk"), "export", folder / "out.tickwalk", "-o", file], check=True)
+        subprocess.run([binary("tickwalk"), "export", "--cpu-time-samples", folder / "out.tickwalk", "-o", file], check=True)
         return {
             "JFR export": of_jfr(file, jdk, "jdk.CPUTimeSample", 0),
             "speedscope export": of_speedscope(self.exported(folder, "speedscope", "--lines")),

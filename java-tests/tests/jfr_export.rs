@@ -47,7 +47,7 @@ on_every_jdk! { concurrent;
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
-        run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
+        run.tickwalk(&["export", "--cpu-time-samples", "-o", file.to_str().expect("text")]);
         let summary = run.summary();
 
         assert_eq!(number_after(&jfr(jdk, &["summary"], &file), "jdk.CPUTimeSample "), summary.samples);
@@ -82,7 +82,7 @@ on_jdks! {
         let run = Workload::new("VirtualIdentity").argument(0.5).jvm_option(CARRIER_CLOCK_OPTION).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
-        run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
+        run.tickwalk(&["export", "--cpu-time-samples", "-o", file.to_str().expect("text")]);
         let print = ["print", "--json", "--events", "CPUTimeSample"];
         let printed: serde_json::Value = serde_json::from_str(&jfr(jdk, &print, &file)).expect("JSON");
         let events = printed["recording"]["events"].as_array().expect("events");
@@ -109,7 +109,7 @@ on_jdks! {
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
-        run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
+        run.tickwalk(&["export", "--cpu-time-samples", "-o", file.to_str().expect("text")]);
         let statistics = jfr(jdk, &["view", "cpu-time-statistics"], &file);
         assert_eq!(number_after(&statistics, "Total Samples:"), run.summary().samples);
         let hot = jfr(jdk, &["view", "--width", "200", "cpu-time-hot-methods"], &file);
@@ -119,12 +119,12 @@ on_jdks! {
 
 on_jdks! {
     21, 25;
-    /// The view of tools that know no CPU-time samples; each sample is there once.
+    /// By default each sample is one event of the kind that every tool reads.
     fn views_of_execution_samples(jdk) {
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
-        run.tickwalk(&["export", "--execution-samples", "-o", file.to_str().expect("text")]);
+        run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
         let hot = jfr(jdk, &["view", "--width", "200", "hot-methods"], &file);
         assert!(hot.contains("Lambdas."), "{hot}");
         let samples = samples_by_method(&hot);

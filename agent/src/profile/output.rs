@@ -46,7 +46,7 @@ pub fn write(
             collapsed::write(&profile, Options { unit, threads, internal_names, ..Options::default() }, out)?;
         }
         // Tools for async-profiler's recordings read jdk.ExecutionSample.
-        Format::Jfr => jfr::write(&profile, Options { execution_samples: true, ..Options::default() }, out)?,
+        Format::Jfr => jfr::write(&profile, Options::default(), out)?,
         Format::Otlp => otlp::write(&profile, out)?,
         Format::Pprof => pprof::write(&profile, out)?,
         Format::Page | Format::Recording => {}

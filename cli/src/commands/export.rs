@@ -51,10 +51,10 @@ pub struct Arguments {
     /// Show lines in collapsed stacks (`Class.method:LINE`) and in speedscope; without, all lines of a method are one frame
     #[arg(long)]
     lines: bool,
-    /// In JFR, write jdk.ExecutionSample events in place of jdk.CPUTimeSample, for tools that do not know the latter,
-    /// such as Pyroscope, jfrconv --cpu and the views of JDK 21 to 24
+    /// In JFR, write jdk.CPUTimeSample events, which have the CPU time of each sample, in place of jdk.ExecutionSample.
+    /// The views cpu-time-* of JDK 25 read them; most other tools, such as Pyroscope and jfrconv --cpu, do not
     #[arg(long)]
-    execution_samples: bool,
+    cpu_time_samples: bool,
     /// In JFR, distinguish C1, libjvm ("C++"), stubs and markers, which other tools do not know as types of frames
     #[arg(long)]
     frame_types: bool,
@@ -86,7 +86,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         },
         threads: arguments.threads,
         lines: arguments.lines,
-        execution_samples: arguments.execution_samples,
+        cpu_time_samples: arguments.cpu_time_samples,
         frame_types: arguments.frame_types,
         internal_names: false,
         table: None,

@@ -42,8 +42,8 @@ pub struct Options {
     pub internal_names: bool,
     /// True if frames of collapsed stacks and of speedscope have lines; else all lines of a method are one frame.
     pub lines: bool,
-    /// True if JFR has each sample as `jdk.ExecutionSample` in place of `jdk.CPUTimeSample`.
-    pub execution_samples: bool,
+    /// True if JFR has each sample as `jdk.CPUTimeSample`, with its CPU time, in place of `jdk.ExecutionSample`.
+    pub cpu_time_samples: bool,
     /// True if frames in JFR have Tickwalk's own types; false if only the four that the JVM writes.
     pub frame_types: bool,
     /// Table of a Parquet export; required for that format.
@@ -57,7 +57,7 @@ impl Options {
             ("unit", (self.unit == collapsed::Unit::Nanoseconds).then_some("ns")),
             ("threads", self.threads.then_some("true")),
             ("lines", self.lines.then_some("true")),
-            ("execution_samples", self.execution_samples.then_some("true")),
+            ("cpu_time_samples", self.cpu_time_samples.then_some("true")),
             ("frame_types", self.frame_types.then_some("true")),
             (
                 "table",

@@ -130,8 +130,8 @@ impl Parameters {
             }
             "threads" => self.export.threads = choice("threads", value, "true or false", &YES_NO)?,
             "lines" => self.export.lines = choice("lines", value, "true or false", &YES_NO)?,
-            "execution_samples" => {
-                self.export.execution_samples = choice("execution_samples", value, "true or false", &YES_NO)?;
+            "cpu_time_samples" => {
+                self.export.cpu_time_samples = choice("cpu_time_samples", value, "true or false", &YES_NO)?;
             }
             "frame_types" => {
                 self.export.frame_types = choice("frame_types", value, "true or false", &YES_NO)?

@@ -1,10 +1,10 @@
 //! JFR: a flight recording for JDK Mission Control, the `jfr` tool and other readers.
 //!
-//! Samples become `jdk.CPUTimeSample` events whose sampling period is the CPU time of the sample; losses become
-//! `jdk.CPUTimeSamplesLost`, one event per thread at the end. An option writes `jdk.ExecutionSample` events instead,
-//! for tools that know no other. A file never has both events, because readers that know both would count each sample
-//! twice. Wall time has no event of its own in the JVM: such a profile has `jdk.ExecutionSample` events, and the
-//! account says that they are of wall time.
+//! Samples become `jdk.ExecutionSample` events, which every reader finds. An option writes `jdk.CPUTimeSample` events
+//! instead, whose sampling period is the CPU time of the sample; few readers of 2026 find those. A file never has both,
+//! because readers of both would count each sample twice. Losses become `jdk.CPUTimeSamplesLost`, one event per thread
+//! at the end. The JVM has no event for wall time: a profile of it has `jdk.ExecutionSample` events, and the account
+//! says that they are of wall time.
 //! A file is a sequence of chunks, each with its own types and constants. A chunk is built in memory and then written, so
 //! the memory for a long recording is that of one chunk.
 //!
@@ -78,7 +78,7 @@ fn write_chunks(profile: &ProcessProfile, options: Options, out: &mut impl Write
 
 /// Returns whether samples are `jdk.ExecutionSample` events.
 fn has_execution_samples(mode: Mode, options: Options) -> bool {
-    options.execution_samples || mode == Mode::Wall
+    !options.cpu_time_samples || mode == Mode::Wall
 }
 
 /// One chunk. Ticks are nanoseconds of the recorded machine's monotonic clock.
