@@ -58,7 +58,7 @@ pub use proto::version::{MAGIC, WIRE_VERSION};
 pub use worker::SessionFacts;
 pub use worker::inbox::Waker;
 
-use crate::drain::intake::{Intake, LastDrain};
+use crate::drain::intake::Intake;
 use crate::process::Process;
 use crate::send::sink::Destinations;
 use crate::settings::Settings;
@@ -105,11 +105,11 @@ impl End {
 }
 
 /// A running sampler thread.
-#[derive(Debug)]
 pub struct Sampler {
     owner: Owner,
     thread: JoinHandle<()>,
-    intake: Arc<dyn LastDrain>,
+    /// Empties the queue of a slot.
+    last_drain: Box<dyn Fn(u32) + Send + Sync>,
 }
 
 impl Sampler {
@@ -168,14 +168,15 @@ impl Sampler {
         });
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
         let thread = thread?;
-        Ok(Self { owner: sender.owner(thread.thread()), thread, intake: shared })
+        let last_drain = Box::new(move |slot| shared.last_drain(slot));
+        Ok(Self { owner: sender.owner(thread.thread()), thread, last_drain })
     }
 
     /// Empties queue `slot`, unless another thread is emptying queues or too many requests wait.
     ///
     /// For a thread that ends, after its last request; never waits.
     pub fn drain_ended(&self, slot: u32) {
-        self.intake.last_drain(slot);
+        (self.last_drain)(slot);
     }
 
     /// Has every sample taken so far sent to the destinations, with the accounts; waits at most for `patience`, and

@@ -73,7 +73,7 @@ const ALLOWANCES: &[Allowance] = &[
     Allowance { folder: "profile", turns: 31, wide: 74 },
     Allowance { folder: "proto", turns: 1, wide: 1 },
     Allowance { folder: "queue", turns: 11, wide: 3 },
-    Allowance { folder: "sampler-thread", turns: 86, wide: 45 },
+    Allowance { folder: "sampler-thread", turns: 86, wide: 49 },
     Allowance { folder: "stackwalk", turns: 106, wide: 221 },
 ];
 

@@ -14,7 +14,6 @@
 //! version 1: throttled_time, cpu.cfs_quota_us); proc(5), mountinfo.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use proto::v1;
@@ -38,71 +37,30 @@ const READ_AT_START: usize = 256;
 /// Longest text of a schedstat: three numbers of 64 bits.
 const SCHEDSTAT: usize = 64;
 
-/// Folder with the kernel's files on each thread of this process.
 const TASKS: &str = "/proc/self/task";
 
-/// Most files of threads that are kept open.
-const MAX_OPEN: usize = 32;
-
-/// The files in which the kernel reports the delays of this process's threads. Opening one is most of the work of a
-/// reading, also by its name in the folder, so those of threads that run in each round are kept.
+/// Folder with the kernel's files on each thread of this process.
 #[derive(Debug)]
-struct Tasks {
-    folder: Option<OwnedDescriptor<File>>,
-    open: FxHashMap<i32, OpenFile>,
-}
-
-#[derive(Debug)]
-struct OpenFile {
-    file: OwnedDescriptor<OwnedFd>,
-    /// True if it was read in this round.
-    is_used: bool,
-}
+struct Tasks(Option<OwnedDescriptor<File>>);
 
 impl Tasks {
     fn open() -> Self {
-        Self { folder: OwnedDescriptor::open(TASKS).ok(), open: FxHashMap::default() }
+        Self(OwnedDescriptor::open(TASKS).ok())
     }
 
     /// Returns the run-queue delay of a thread since it began, in nanoseconds; `None` if it is not reported or the
     /// thread has ended.
     fn run_delay_ns(&mut self, tid: i32) -> Option<u64> {
-        if let Some(known) = self.open.get_mut(&tid) {
-            known.is_used = true;
-            // Fails if the thread has ended, whose number may be another one's by now.
-            match read_schedstat(&known.file) {
-                Some(delay_ns) => return Some(delay_ns),
-                None => self.open.remove(&tid),
-            };
+        if self.0.as_ref().is_none_or(|folder| folder.get().is_err()) {
+            *self = Self::open();
         }
-        let file = self.schedstat(tid)?;
-        let delay_ns = read_schedstat(&file)?;
-        if self.open.len() < MAX_OPEN {
-            self.open.insert(tid, OpenFile { file, is_used: true });
-        }
-        Some(delay_ns)
-    }
-
-    fn schedstat(&mut self, tid: i32) -> Option<OwnedDescriptor<OwnedFd>> {
-        if self.folder.as_ref().is_none_or(|folder| folder.get().is_err()) {
-            self.folder = OwnedDescriptor::open(TASKS).ok();
-        }
-        let folder = self.folder.as_ref()?.get().ok()?;
+        let folder = self.0.as_ref()?.get().ok()?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = fs::openat(folder, format!("{tid}/schedstat"), flags, Mode::empty()).ok()?;
-        OwnedDescriptor::new(file).ok()
+        let mut text = [0; SCHEDSTAT];
+        let length = io::read(&file, &mut text).ok()?;
+        parse_schedstat(std::str::from_utf8(text.get(..length)?).ok()?)
     }
-
-    /// Closes the files that were not read in this round.
-    fn end_round(&mut self) {
-        self.open.retain(|_, known| std::mem::take(&mut known.is_used));
-    }
-}
-
-fn read_schedstat(file: &OwnedDescriptor<OwnedFd>) -> Option<u64> {
-    let mut text = [0; SCHEDSTAT];
-    let length = io::pread(file.get().ok()?, &mut text, 0).ok()?;
-    parse_schedstat(std::str::from_utf8(text.get(..length)?).ok()?)
 }
 
 fn parse_schedstat(text: &str) -> Option<u64> {
@@ -302,7 +260,6 @@ impl Waiting {
     /// Ends a round of readings; `of_threads_ns` is the sum over the threads that live.
     pub(crate) fn read(&mut self, of_threads_ns: u64) {
         let delay_ns = self.delay_ns.map(|before| before.max(self.ended_ns + of_threads_ns));
-        self.tasks.end_round();
         let throttled = self.cgroup.as_ref().and_then(Cgroup::read).or(self.throttled);
         let more = |present: Option<u64>, before: Option<u64>| {
             present.unwrap_or(0).saturating_sub(before.unwrap_or(0))
@@ -430,21 +387,8 @@ mod tests {
     }
 
     #[test]
-    fn files_are_kept_for_threads_that_run_in_each_round() {
-        let (mut tasks, own) = (Tasks::open(), nix::unistd::gettid().as_raw());
-        let Some(first) = tasks.run_delay_ns(own) else { return };
-        assert!(tasks.open.contains_key(&own) && tasks.run_delay_ns(i32::MAX).is_none());
-        tasks.end_round();
-        assert!(tasks.run_delay_ns(own) >= Some(first), "read again from the open file");
-        // As if the number had been that of a thread that has ended.
-        let wrong = File::open("/dev/null").expect("every system has it");
-        let wrong = OwnedDescriptor::new(wrong.into()).expect("open");
-        tasks.open.insert(own, OpenFile { file: wrong, is_used: false });
-        assert!(tasks.run_delay_ns(own) >= Some(first));
-        tasks.end_round();
-        assert!(tasks.open.contains_key(&own), "it was read in that round");
-        tasks.end_round();
-        assert!(tasks.open.is_empty());
+    fn a_thread_that_does_not_exist_has_no_delay() {
+        assert_eq!(Tasks::open().run_delay_ns(i32::MAX), None);
     }
 
     #[test]

@@ -1,28 +1,24 @@
-//! Holds requests between their queues and the walk.
+//! Collects requests from their queues until they are walked.
 //!
-//! Problem: queues are small, and the sampler may be away from them for long: a walk reads a symbol table, a file
-//! blocks, other threads use the processor, or the hypervisor takes it away.
+//! Problem: queues are small, and the sampler may not empty them for long: a walk reads a symbol table, a file blocks,
+//! other threads use the processor, or the hypervisor takes it away.
 //! Approach: queues are emptied independently of walking. The sampler does both; a second thread only empties queues,
-//! whenever they were not emptied for [`LATE`] or a little longer than the sampler sleeps. It sleeps while the sampler
-//! keeps up ([`Alarm`]) and while the program is quiet, so that the scheduler of a busy machine runs it at once, and it
-//! avoids the sampler's processor.
+//! whenever they were not emptied for [`LATE`] or a little longer than the sampler sleeps. It sleeps until that time,
+//! and without an end while the program is quiet, so that the scheduler of a busy machine runs it at once.
 //! A Java thread that ends empties its own queue if it gets the lock without waiting.
 //! Invariant: queues are emptied under the lock, and the requests of a queue stay in order.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use queue::{Request, SizeRange};
 
 use crate::clock;
-use crate::drain::alarm::Alarm;
 use crate::drain::pace::WATCHFUL;
-use crate::drain::placement::Placement;
 use crate::drain::pool_size::PoolSize;
 use crate::drain::queue_sizes::QueueSizes;
 use crate::process::Queues;
@@ -52,10 +48,10 @@ pub(crate) struct Intake<Q> {
     queues: Arc<Q>,
     /// True if only the sampler may empty queues.
     is_exact: bool,
-    /// Timer that wakes the second thread; `None` if there is no second thread.
-    alarm: Option<Alarm>,
     unloading: Arc<Unloading>,
     state: Mutex<State>,
+    /// Notified at the end of a quiet time and of the session.
+    second_wakes: Condvar,
     /// CPU time of the second thread, in nanoseconds.
     cpu_ns: AtomicU64,
     /// The second thread, once it runs.
@@ -78,8 +74,6 @@ pub(crate) struct State {
     late: Duration,
     /// Consecutive drains that found nothing.
     empty_drains: u32,
-    /// Where the second thread may run.
-    placement: Placement,
     /// True if the sampler thread has ended.
     is_over: bool,
 }
@@ -101,16 +95,14 @@ impl<Q: Queues> Intake<Q> {
             drained: Instant::now(),
             late: LATE,
             empty_drains: 0,
-            placement: Placement::default(),
             is_over: false,
         };
-        let alarm = if is_exact { None } else { Alarm::new().map_err(log_without_second_thread).ok() };
         Self {
             queues,
             is_exact,
-            alarm,
             unloading,
             state: Mutex::new(state),
+            second_wakes: Condvar::new(),
             cpu_ns: AtomicU64::new(0),
             second: Mutex::new(None),
         }
@@ -119,16 +111,10 @@ impl<Q: Queues> Intake<Q> {
     /// Empties every queue that has requests; returns how many requests wait. For the sampler thread.
     pub(crate) fn collect(&self) -> usize {
         let mut state = self.state.lock();
+        let was_quiet = state.is_quiet();
         self.collect_all(&mut state);
-        if let Some(alarm) = &self.alarm {
-            match state.empty_drains {
-                ..QUIET => {
-                    state.placement.leave_to_this_thread();
-                    alarm.set(state.late);
-                }
-                QUIET => alarm.unset(),
-                _ => {}
-            }
+        if was_quiet && !state.is_quiet() {
+            self.second_wakes.notify_one();
         }
         state.waiting.len()
     }
@@ -184,9 +170,7 @@ impl<Q: Queues> Intake<Q> {
     /// Ends the second thread.
     pub(crate) fn close(&self) {
         self.state.lock().is_over = true;
-        if let Some(alarm) = &self.alarm {
-            alarm.set(Duration::ZERO);
-        }
+        self.second_wakes.notify_one();
     }
 
     /// Waits until the second thread has ended, after [`Intake::close`].
@@ -203,20 +187,16 @@ impl<Q: Queues> Intake<Q> {
     }
 
     /// Empties queues when the sampler is late, until [`Intake::close`]; runs on the second thread.
-    fn drain_when_late(&self, alarm: &Alarm) {
-        self.state.lock().placement = Placement::of_this_thread();
-        // The sampler has much to do before its first drain.
-        alarm.set(LATE);
-        while let Ok(()) = alarm.wait() {
-            let mut state = self.state.lock();
-            if state.is_over {
-                return;
-            }
-            if state.empty_drains < QUIET {
-                if state.drained.elapsed() >= state.late {
-                    self.collect_all(&mut state);
-                }
-                alarm.set(state.late.saturating_sub(state.drained.elapsed()));
+    fn drain_when_late(&self) {
+        let mut state = self.state.lock();
+        while !state.is_over {
+            let left = state.late.saturating_sub(state.drained.elapsed());
+            if state.is_quiet() {
+                self.second_wakes.wait(&mut state);
+            } else if left.is_zero() {
+                self.collect_all(&mut state);
+            } else {
+                self.second_wakes.wait_for(&mut state, left);
             }
             self.cpu_ns.store(clock::own_cpu_nanos(), Ordering::Relaxed);
         }
@@ -225,7 +205,7 @@ impl<Q: Queues> Intake<Q> {
     /// Starts the second thread, unless only the sampler may empty queues; `started` runs on it first, with its kernel
     /// thread id. For the sampler thread.
     pub(crate) fn start(self: &Arc<Self>, started: impl FnOnce(i32) + Send + 'static) {
-        if self.alarm.is_none() {
+        if self.is_exact {
             return;
         }
         let intake = Arc::clone(self);
@@ -234,9 +214,7 @@ impl<Q: Queues> Intake<Q> {
         let thread = builder.spawn(move || {
             started(nix::unistd::gettid().as_raw());
             drop(running);
-            if let Some(alarm) = &intake.alarm {
-                intake.drain_when_late(alarm);
-            }
+            intake.drain_when_late();
         });
         match thread {
             // Threads are discovered only after this one is excluded; nothing is ever sent.
@@ -244,29 +222,12 @@ impl<Q: Queues> Intake<Q> {
                 *self.second.lock() = Some(thread);
                 _ = begun.recv();
             }
-            Err(error) => log_without_second_thread(error),
+            Err(error) => tracing::info!("cannot start the second thread that empties queues: {error}"),
         }
     }
-}
 
-fn log_without_second_thread(error: impl fmt::Display) {
-    tracing::info!("cannot start the second thread that empties queues: {error}");
-}
-
-/// Empties the queue of a thread that ends.
-pub(crate) trait LastDrain: fmt::Debug + Send + Sync {
-    /// Empties the queue of `slot`, unless that requires waiting.
-    fn last_drain(&self, slot: u32);
-}
-
-impl<Q> fmt::Debug for Intake<Q> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Intake").finish_non_exhaustive()
-    }
-}
-
-impl<Q: Queues> LastDrain for Intake<Q> {
-    fn last_drain(&self, slot: u32) {
+    /// Empties the queue of `slot` for a thread that ends, unless that requires waiting.
+    pub(crate) fn last_drain(&self, slot: u32) {
         if self.is_exact {
             return;
         }
@@ -281,6 +242,11 @@ impl<Q: Queues> LastDrain for Intake<Q> {
 }
 
 impl State {
+    /// Returns whether the program has used no CPU time lately.
+    fn is_quiet(&self) -> bool {
+        self.empty_drains >= QUIET
+    }
+
     fn collect(&mut self, queues: &impl Queues) {
         self.drained = Instant::now();
         if self.waiting.len() >= MAX_WAITING {

@@ -17,8 +17,7 @@ use gimli::{
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader};
 
-use super::blocks::Blocks;
-use super::symbols::{Header, debug_files, debug_link, file_build_id};
+use super::symbols::{Header, debug_files, debug_link, file_build_id, open_object};
 use super::tables::{Slice, VENDOR};
 
 /// Largest section read, in bytes; that of a library with 100,000 functions has some 5 MB.
@@ -92,7 +91,7 @@ fn starts(section: &DebugFrame<Slice<'_>>) -> Box<[(u64, usize)]> {
 /// Reads `.debug_frame` of a file, if it has one, and the name of its debug file; `None` if the file is another one.
 #[allow(clippy::type_complexity, reason = "a section and a name")]
 fn read(path: &Path, build_id: &[u8]) -> Option<(Option<Vec<u8>>, Option<Vec<u8>>)> {
-    let data = Blocks::open(path).ok()?;
+    let data = open_object(path).ok()?;
     let header = Header::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, &data).ok()?;

@@ -35,20 +35,13 @@ impl LibraryTables {
     /// Lists the libraries; `version` differs from that of other lists. Reads files and allocates.
     pub fn read<M: Memory + ?Sized>(memory: &M, version: u64) -> Self {
         let text = maps::read().unwrap_or_default();
-        let mut libraries = Vec::new();
-        let mut first: Option<maps::Mapping<'_>> = None;
-        for mapping in maps::parse(&text) {
-            let has_file = mapping.inode != 0 || mapping.path == "[vdso]";
-            if mapping.offset == 0 && has_file {
-                first = Some(mapping);
-            }
-            let first = first.filter(|first| first.inode == mapping.inode && first.path == mapping.path);
-            if let (true, Some(first)) = (mapping.executable, first) {
-                let tables = Image::read(memory, first.start).tables;
-                libraries.push(Library { start: mapping.start, end: mapping.end, tables });
-            }
-        }
-        Self { libraries: libraries.into(), entry: Entry::of_process(), version }
+        let library = |(mapping, base): (maps::Mapping<'_>, u64)| Library {
+            start: mapping.start,
+            end: mapping.end,
+            tables: Image::read(memory, base).tables,
+        };
+        let libraries = maps::code_of_libraries(&text).map(library).collect();
+        Self { libraries, entry: Entry::of_process(), version }
     }
 
     fn library_of(&self, pc: u64) -> Option<&Library> {

@@ -50,6 +50,20 @@ pub fn parse(text: &str) -> impl Iterator<Item = Mapping<'_>> {
     text.lines().filter_map(mapping)
 }
 
+/// Returns the mappings with code of libraries in `text`, each with the address of the library's first byte.
+pub fn code_of_libraries(text: &str) -> impl Iterator<Item = (Mapping<'_>, u64)> {
+    let (mut first, mut giving_way): (Option<Mapping<'_>>, _) = (None, GivingWay::begin());
+    parse(text).filter_map(move |mapping| {
+        giving_way.now_and_then();
+        let has_file = mapping.inode != 0 || mapping.path == "[vdso]";
+        if mapping.offset == 0 && has_file {
+            first = Some(mapping);
+        }
+        let first = first.filter(|first| first.inode == mapping.inode && first.path == mapping.path)?;
+        mapping.executable.then_some((mapping, first.start))
+    })
+}
+
 fn mapping(line: &str) -> Option<Mapping<'_>> {
     let mut rest = line;
     let mut field = || {

@@ -9,7 +9,6 @@
 //! unloaded library cannot make a walk fault; the cost of `prepare` is limited to a share of the time.
 //! Decision: `design/frames.md`.
 
-pub(crate) mod blocks;
 mod debug_frames;
 mod entry;
 mod function_names;
@@ -32,7 +31,6 @@ use std::time::{Duration, Instant};
 use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends_signal_handler};
 
 use crate::clock;
-use crate::pacing::GivingWay;
 use debug_frames::DebugFrames;
 use entry::Entry;
 use image::Image;
@@ -214,31 +212,19 @@ impl NativeLibraries {
     /// Replaces the list by that of `text`, the content of `/proc/self/maps`; libraries that are still mapped keep what
     /// was loaded. Returns whether the list changed.
     pub(crate) fn update(&mut self, text: &str) -> bool {
-        let mut found: Vec<Library> = Vec::new();
-        let mut first: Option<maps::Mapping<'_>> = None;
-        let mut giving_way = GivingWay::begin();
-        for mapping in maps::parse(text) {
-            giving_way.now_and_then();
-            let has_file = mapping.inode != 0 || mapping.path == "[vdso]";
-            if mapping.offset == 0 && has_file {
-                first = Some(mapping);
-            }
-            let first = first.filter(|first| first.inode == mapping.inode && first.path == mapping.path);
-            if let (true, Some(first)) = (mapping.executable, first) {
-                found.push(Library {
-                    start: mapping.start,
-                    end: mapping.end,
-                    offset: mapping.offset,
-                    inode: mapping.inode,
-                    path: mapping.path.into(),
-                    base: first.start,
-                    image: None,
-                    symbols: None,
-                    debug_frames: None,
-                    identity: None,
-                });
-            }
-        }
+        let library = |(mapping, base): (maps::Mapping<'_>, u64)| Library {
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+            inode: mapping.inode,
+            path: mapping.path.into(),
+            base,
+            image: None,
+            symbols: None,
+            debug_frames: None,
+            identity: None,
+        };
+        let mut found: Vec<Library> = maps::code_of_libraries(text).map(library).collect();
         let same = found.len() == self.libraries.len()
             && found.iter().zip(&self.libraries).all(|(new, old)| new.is_same(old));
         if same {

@@ -1,112 +1,52 @@
-//! Where the functions of a library start, found by address.
+//! Starts of a library's functions, found by address.
 //!
-//! Problem: libjvm has 45,000 functions. Sorting them takes longer than reading them, new pages for them longer than
-//! both, and a short program names a hundred.
-//! Approach: 8 bytes are kept of each, in groups by the high bits of the address. The table of symbols is visited
-//! twice: once to count the starts of each group, once to put them there. A search compares the few starts of one
-//! group.
-//! Invariant: starts of one group keep their order in the symbol table.
-
-use std::io;
-use std::ops::Range;
-
-/// Smallest group, as a power of two of bytes: some 14 functions of libjvm.
-const LEAST_SHIFT: u32 = 12;
+//! Problem: libjvm has 45,000 functions, of which a short program names a hundred.
+//! Approach: 8 bytes are kept of each, sorted by address; sorting takes a millisecond.
+//! Invariant: functions that start at the same address keep the order of the symbol table.
 
 /// Start of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) address: u32,
     /// Number of its symbol in the table.
     pub(super) symbol: u32,
 }
 
-/// The starts of all functions.
+/// The starts of all functions, sorted.
 #[derive(Debug)]
-pub(super) struct Starts {
-    /// By group.
-    starts: Box<[Start]>,
-    /// Position of the first start of each group, and the end of the last.
-    groups: Box<[u32]>,
-    /// Number of the lowest group, which also has what lies below it; the highest has what lies above.
-    lowest: u32,
-    shift: u32,
-}
+pub(super) struct Starts(Box<[Start]>);
 
 impl Starts {
-    /// Groups the starts that `visit` shows, the same ones at each call; `None` if there are none. Most of them lie in
-    /// `code`, and there are at most `most`.
-    ///
-    /// There are at most as many groups as starts, so that a library with large gaps needs no large table.
-    pub(super) fn new(
-        code: Range<u32>,
-        most: usize,
-        mut visit: impl FnMut(&mut dyn FnMut(Start)) -> io::Result<()>,
-    ) -> Option<Self> {
-        let mut shift = LEAST_SHIFT;
-        let end = code.end.max(code.start);
-        while ((end >> shift) - (code.start >> shift)) as usize >= most.max(1) {
-            shift += 1;
-        }
-        let lowest = code.start >> shift;
-        let last = ((end >> shift) - lowest) as usize;
-        let group = |address: u32| ((address >> shift).saturating_sub(lowest) as usize).min(last);
-        let mut groups = vec![0_u32; last + 2];
-        visit(&mut |start| groups[group(start.address) + 1] += 1).ok()?;
-        for at in 1..groups.len() {
-            groups[at] += groups[at - 1];
-        }
-        let count = groups.last().copied().filter(|&count| count > 0)?;
-        let mut next = groups.clone();
-        let mut starts = vec![Start::default(); count as usize];
-        visit(&mut |start| {
-            let place = &mut next[group(start.address)];
-            // A file that has changed meanwhile may show more.
-            if let Some(free) = starts.get_mut(*place as usize) {
-                *free = start;
-                *place += 1;
-            }
-        })
-        .ok()?;
-        Some(Self { starts: starts.into(), groups: groups.into(), lowest, shift })
+    /// Sorts the starts; `None` if there are none.
+    pub(super) fn new(mut starts: Vec<Start>) -> Option<Self> {
+        starts.sort_unstable_by_key(|start| u64::from(start.address) << 32 | u64::from(start.symbol));
+        (!starts.is_empty()).then(|| Self(starts.into()))
     }
 
     /// Returns the bytes in use.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.starts) + size_of_val(&*self.groups)
+        size_of_val(&*self.0)
     }
 
-    fn group(&self, number: usize) -> &[Start] {
-        match self.groups.get(number..) {
-            Some(&[from, to, ..]) => self.starts.get(from as usize..to as usize).unwrap_or_default(),
-            _ => &[],
-        }
-    }
-
-    /// Returns the number of the group of `address`.
-    fn number(&self, address: u64) -> usize {
-        let number = (address >> self.shift).saturating_sub(self.lowest.into());
-        usize::try_from(number).unwrap_or(usize::MAX).min(self.groups.len() - 2)
+    /// Returns the number of starts at `address` or before it.
+    fn up_to(&self, address: u64) -> usize {
+        self.0.partition_point(|start| u64::from(start.address) <= address)
     }
 
     /// Returns the last start at `address` or before it.
     pub(super) fn last(&self, address: u64) -> Option<u32> {
-        (0..=self.number(address)).rev().find_map(|number| {
-            let starts = self.group(number).iter().map(|start| start.address);
-            starts.filter(|&start| u64::from(start) <= address).max()
-        })
+        Some(self.0.get(self.up_to(address).checked_sub(1)?)?.address)
     }
 
     /// Returns the functions that start at `address`, in the order of their table.
     pub(super) fn all_at(&self, address: u32) -> impl Iterator<Item = Start> {
-        self.group(self.number(address.into())).iter().filter(move |start| start.address == address).copied()
+        let begin = self.0.partition_point(|start| start.address < address);
+        self.0.get(begin..self.up_to(address.into())).unwrap_or_default().iter().copied()
     }
 
-    /// Returns the first start after `address`, which is one.
+    /// Returns the first start after `address`.
     pub(super) fn next(&self, address: u32) -> Option<u32> {
-        (self.number(address.into())..self.groups.len() - 1).find_map(|number| {
-            self.group(number).iter().map(|start| start.address).filter(|&start| start > address).min()
-        })
+        Some(self.0.get(self.up_to(address.into()))?.address)
     }
 }
 
@@ -114,20 +54,13 @@ impl Starts {
 mod tests {
     use super::*;
 
-    fn starts(all: &[Start], code: Range<u32>) -> Option<Starts> {
-        Starts::new(code, all.len(), |show| {
-            all.iter().for_each(|&start| show(start));
-            Ok(())
-        })
-    }
-
-    /// Compares searches with those of a sorted list.
+    /// Compares searches with those of a list.
     #[track_caller]
-    fn check_within(addresses: &[u32], code: Range<u32>) {
+    fn check(addresses: &[u32]) {
         let all: Vec<Start> =
             addresses.iter().zip(0..).map(|(&address, symbol)| Start { address, symbol }).collect();
-        let starts = starts(&all, code).expect("not empty");
-        assert!(starts.bytes() <= 16 * all.len() + 64);
+        let starts = Starts::new(all.clone()).expect("not empty");
+        assert_eq!(starts.bytes(), 8 * all.len());
         let mut sorted = all.clone();
         sorted.sort_by_key(|start| (start.address, start.symbol));
         let around = |address: u32| [-4097, -1, 0, 1, 4096].map(|by| i64::from(address) + by);
@@ -140,17 +73,6 @@ mod tests {
             assert!(starts.all_at(begin).eq(same), "functions at {begin:#x}");
             let next = sorted.iter().map(|start| start.address).find(|&at| at > begin);
             assert_eq!(starts.next(begin), next, "next after {begin:#x}");
-        }
-    }
-
-    /// Where the starts lie, and where only some or none of them do.
-    #[track_caller]
-    fn check(addresses: &[u32]) {
-        let bounds = |list: &[u32]| list.iter().min().copied().zip(list.iter().max().copied());
-        let (lowest, highest) = bounds(addresses).expect("not empty");
-        let middle = lowest + (highest - lowest) / 2;
-        for code in [lowest..highest, lowest..middle, middle..highest, 0..0, u32::MAX - 9..u32::MAX] {
-            check_within(addresses, code);
         }
     }
 
@@ -174,15 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_changes_or_is_empty_or_unreadable_is_none() {
-        assert!(starts(&[], 0..100).is_none());
-        assert!(Starts::new(0..100, 1, |_| Err(io::ErrorKind::UnexpectedEof.into())).is_none());
-        let mut calls = 0;
-        let grown = Starts::new(0..100, 1, |show| {
-            calls += 1;
-            (0..calls).for_each(|symbol| show(Start { address: 50, symbol }));
-            Ok(())
-        });
-        assert_eq!(grown.expect("the first start").all_at(50).count(), 1);
+    fn a_library_without_functions_has_no_starts() {
+        assert!(Starts::new(Vec::new()).is_none());
     }
 }

@@ -14,9 +14,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
-use object::{NativeEndian, ReadRef, elf};
+use object::{NativeEndian, ReadCache, ReadRef, elf};
 
-use super::blocks::Blocks;
 use super::library_file::LibraryFile;
 use super::starts::{Start, Starts};
 
@@ -179,7 +178,7 @@ struct SymbolFile {
 
 impl SymbolFile {
     fn open(path: &Path, build_id: &[u8]) -> Option<Self> {
-        let data = Blocks::open(path).ok()?;
+        let data = open_object(path).ok()?;
         let header = Header::parse(&data).ok()?;
         let endian = header.endian().ok()?;
         let sections = header.sections(endian, &data).ok()?;
@@ -200,8 +199,15 @@ impl SymbolFile {
     }
 }
 
+/// Opens an object file, of which only what is needed is read.
+pub(crate) fn open_object(path: &Path) -> io::Result<ReadCache<File>> {
+    Ok(ReadCache::new(File::open(path)?))
+}
+
 /// Entries of a symbol table that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
+/// Most functions for which memory is reserved before they are read: more than any JVM's.
+const MAX_RESERVED: usize = 1 << 17;
 
 /// Returns where the symbol table of this kind and its names are, and the functions in it; `None` if there are none.
 ///
@@ -216,33 +222,20 @@ fn functions<'d, R: ReadRef<'d>>(
     let names = sections.section(section.link(endian)).ok()?.sh_offset(endian);
     let (begin, bytes) = (section.sh_offset(endian), section.sh_size(endian));
     let most = usize::try_from(bytes).unwrap_or(usize::MAX) / ENTRY;
-    let starts = Starts::new(code(sections, endian), most, |show| {
-        let mut number = 0;
-        each_symbol(begin, bytes, read, |symbol| {
-            let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-            if is_code
-                && !symbol.is_undefined(endian)
-                && let Ok(address) = u32::try_from(symbol.st_value(endian))
-            {
-                show(Start { address, symbol: number });
-            }
-            number = number.saturating_add(1);
-        })
-    })?;
-    Some((Table { symbols: begin, names }, starts))
-}
-
-/// Addresses of the sections with code, from the first to the last.
-fn code<'d, R: ReadRef<'d>>(sections: &SectionTable<'d, Header, R>, endian: NativeEndian) -> Range<u32> {
-    let is_code = |flags: elf::SectionFlags| flags.contains(elf::SHF_EXECINSTR);
-    let of_code = sections.iter().filter(|section| is_code(section.sh_flags(endian)));
-    let address = |address: u64| u32::try_from(address).unwrap_or(u32::MAX);
-    let (start, end) = of_code.fold((u32::MAX, 0), |(first, last), section| {
-        let start = section.sh_addr(endian);
-        let end = start.saturating_add(section.sh_size(endian));
-        (first.min(address(start)), last.max(address(end)))
+    let mut starts = Vec::with_capacity(most.min(MAX_RESERVED));
+    let mut number = 0;
+    let visited = each_symbol(begin, bytes, read, |symbol| {
+        let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+        if is_code
+            && !symbol.is_undefined(endian)
+            && let Ok(address) = u32::try_from(symbol.st_value(endian))
+        {
+            starts.push(Start { address, symbol: number });
+        }
+        number += 1;
     });
-    start..end
+    visited.ok()?;
+    Some((Table { symbols: begin, names }, Starts::new(starts)?))
 }
 
 /// Visits the symbols of the table of `bytes` bytes at `begin` in the file.

@@ -11,8 +11,8 @@
 use std::ops::Range;
 
 use gimli::{
-    CfaRule, Expression, LittleEndian, Operation, Register, RegisterRule, Section as _, UnwindContext,
-    UnwindContextStorage, UnwindExpression, UnwindTableRow,
+    CfaRule, Evaluation, EvaluationResult, EvaluationStorage, LittleEndian, Piece, Register, RegisterRule,
+    Section as _, UnwindContext, UnwindContextStorage, UnwindExpression, UnwindTableRow, Value,
 };
 use stackwalk::{
     DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER, Memory, NativeRegisters, NativeStop,
@@ -45,8 +45,18 @@ type Row<const RULES: usize> = UnwindTableRow<usize, RowsOf<RULES>>;
 /// Position of the return address in [`DWARF_SAVED`].
 const RETURN: usize = DWARF_SAVED.len() - 1;
 
-/// Deepest stack of an expression; those of linkers and C libraries need three.
-const MAX_EXPRESSION: usize = 16;
+/// Most operations of an expression; those of linkers and C libraries need ten.
+const MAX_OPERATIONS: u32 = 64;
+
+/// Memory for an expression: a stack of values, of which linkers and C libraries need three.
+#[derive(Debug, Clone, Copy)]
+struct ExpressionStorage;
+
+impl<'t> EvaluationStorage<Slice<'t>> for ExpressionStorage {
+    type Stack = [Value; 16];
+    type ExpressionStack = [(Slice<'t>, Slice<'t>); 1];
+    type Result = [Piece<Slice<'t>>; 1];
+}
 
 /// Rule for the registers of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,8 +212,7 @@ impl<const RULES: usize> Unwinder<RULES> {
             let UnwindExpression { offset, length } = *expression;
             let end = offset.checked_add(length).ok_or(no_rule)?;
             let code = bytes.get(offset..end).ok_or(no_rule)?;
-            run_expression(Expression(Slice::new(code, LittleEndian)), initial, registers, stack)?
-                .ok_or(no_rule)
+            run_expression(Slice::new(code, LittleEndian), initial, registers, stack)?.ok_or(no_rule)
         };
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
@@ -368,78 +377,35 @@ fn word(stack: &StackCopy<'_>, address: u64) -> Result<u64, NativeStop> {
 }
 
 /// Returns the value of an expression; `None` if it needs an unknown value.
+#[inline(never)]
 fn run_expression(
-    expression: Expression<Slice<'_>>,
+    expression: Slice<'_>,
     initial: Option<u64>,
     registers: &NativeRegisters,
     stack: &StackCopy<'_>,
 ) -> Result<Option<u64>, NativeStop> {
     // The vDSO's and the PLT's rows are for 64-bit code, DWARF format 4.
     let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
-    let mut values = Values::default();
+    let mut evaluation = Evaluation::<_, ExpressionStorage>::new_in(expression, encoding);
+    evaluation.set_max_iterations(MAX_OPERATIONS);
     if let Some(initial) = initial {
-        values.push(initial);
+        evaluation.set_initial_value(initial);
     }
-    let mut operations = expression.operations(encoding);
+    let mut step = evaluation.evaluate();
     loop {
-        let operation = match operations.next() {
-            Ok(Some(operation)) => operation,
-            Ok(None) => return Ok(values.pop()),
-            Err(_) => return Ok(None),
+        step = match step {
+            Ok(EvaluationResult::Complete) => {
+                return Ok(evaluation.value_result().and_then(|value| value.to_u64(u64::MAX).ok()));
+            }
+            Ok(EvaluationResult::RequiresRegister { register, .. }) => {
+                let Some(value) = registers.dwarf_value(register.0) else { return Ok(None) };
+                evaluation.resume_with_register(Value::Generic(value))
+            }
+            Ok(EvaluationResult::RequiresMemory { address, size: 8, space: None, .. }) => {
+                evaluation.resume_with_memory(Value::Generic(word(stack, address)?))
+            }
+            _ => return Ok(None),
         };
-        let done = match operation {
-            Operation::RegisterOffset { register, offset, .. } => registers
-                .dwarf_value(register.0)
-                .and_then(|value| values.push(value.wrapping_add_signed(offset))),
-            Operation::UnsignedConstant { value } => values.push(value),
-            Operation::SignedConstant { value } => values.push(value.cast_unsigned()),
-            Operation::PlusConstant { value } => values.one(|a| a.wrapping_add(value)),
-            Operation::Plus => values.two(u64::wrapping_add),
-            Operation::Minus => values.two(u64::wrapping_sub),
-            Operation::And => values.two(|a, b| a & b),
-            Operation::Shl => values.two(|a, b| a.checked_shl(u32::try_from(b).unwrap_or(64)).unwrap_or(0)),
-            Operation::Ge => values.two(|a, b| u64::from(a.cast_signed() >= b.cast_signed())),
-            Operation::Deref { size: 8, space: false, .. } => match values.pop() {
-                Some(address) => values.push(word(stack, address)?),
-                None => None,
-            },
-            Operation::Nop => Some(()),
-            _ => None,
-        };
-        if done.is_none() {
-            return Ok(None);
-        }
-    }
-}
-
-/// The stack of an expression; operations return `None` on overflow and underflow.
-#[derive(Default)]
-struct Values {
-    values: [u64; MAX_EXPRESSION],
-    length: usize,
-}
-
-impl Values {
-    fn push(&mut self, value: u64) -> Option<()> {
-        *self.values.get_mut(self.length)? = value;
-        self.length += 1;
-        Some(())
-    }
-
-    fn pop(&mut self) -> Option<u64> {
-        self.length = self.length.checked_sub(1)?;
-        self.values.get(self.length).copied()
-    }
-
-    fn one(&mut self, operation: impl Fn(u64) -> u64) -> Option<()> {
-        let value = self.pop()?;
-        self.push(operation(value))
-    }
-
-    fn two(&mut self, operation: impl Fn(u64, u64) -> u64) -> Option<()> {
-        let second = self.pop()?;
-        let first = self.pop()?;
-        self.push(operation(first, second))
     }
 }
 

@@ -15,8 +15,7 @@ use std::sync::OnceLock;
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader, Sym};
 
-use crate::native::blocks::Blocks;
-use crate::native::symbols::{Header, each_symbol};
+use crate::native::symbols::{Header, each_symbol, open_object};
 
 /// Longest name compared, in bytes.
 const MAX_NAME: usize = 64;
@@ -188,7 +187,7 @@ struct Candidate {
 /// Returns the file and its symbols of these kinds, in the order of their names in the file.
 fn candidates(path: &Path, kinds: &[Kind]) -> Option<(File, Vec<Candidate>)> {
     let file = File::open(path).ok()?;
-    let data = Blocks::open(path).ok()?;
+    let data = open_object(path).ok()?;
     let header = Header::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, &data).ok()?;

@@ -6,18 +6,18 @@
 //! From JDK 20 on code is freed by collections that look at the old generation alone (Serial and Parallel: full
 //! ones; G1: full ones and the pause that ends a marking), which the VM counts when they begin.
 //!
-//! Up to JDK 19 only a sweeper thread frees code, outside of pauses, in numbered rounds (sweeps). Code at which a
-//! thread is is no zombie: the VM turns code into a zombie only when no stack refers to it.
-//! - JDK 17 to 19: a sweep frees only what an earlier sweep turned into a zombie. When sweep `n` had ended before the
-//!   sample, the code was no zombie after sweep `n`, so sweep `n + 2` is the first that can free it. It is still there
-//!   while the number of sweeps that have begun is at most `n + 1`.
-//! - JDK 11: a sweep may turn OSR code into a zombie and free it at once. Each sweep begins in a safepoint that scans
-//!   all stacks. It turns only code into a zombie whose mark is smaller than the number of the sweep by two or more;
-//!   the mark is the number of the last sweep that had begun when the code was made not entrant, or when a scan found
-//!   it on a stack. When sweep `n` had begun before the sample, the code was made not entrant later, or was on the
-//!   stack in the scan of sweep `n`, because not entrant code is not entered. So its mark is `n` or more, and sweep `n
-//!   + 2` is the first that can free it. This does not hold for code that a collection condemns because an object in it
-//!   died; such collections look at the old generation.
+//! Up to JDK 19 only a sweeper thread frees code, outside of pauses, in numbered rounds (sweeps). The VM turns code into
+//! a zombie only when no stack refers to it.
+//! - JDK 17 to 19: a sweep frees only what an earlier sweep turned into a zombie. If sweep `n` had ended before the
+//!   sample, the code was no zombie after it, so sweep `n + 2` is the first that can free the code. The code is still
+//!   there while at most `n + 1` sweeps have begun.
+//! - JDK 11: a sweep may turn OSR code into a zombie and free it at once. Each sweep begins in a safepoint that scans all
+//!   stacks, and turns only code into a zombie whose mark is smaller than its own number by two or more. The mark is the
+//!   number of the last sweep that had begun when the code was made not entrant, or when a scan found it on a stack. If
+//!   sweep `n` had begun before the sample, the code was made not entrant later or was on the stack in that scan, because
+//!   code that is not entrant is not entered. So its mark is `n` or more, and sweep `n + 2` is the first that can free
+//!   it. This does not hold for code that a collection condemns because an object in it died; such collections look at
+//!   the old generation.
 //!
 //! JDK 12 to 16 have not been examined: there a check of unloaded classes proves what a pause condemns, nothing more.
 //! Invariant: with any other collector, and without counters, every pause may have freed code.
