@@ -30,7 +30,7 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use profile::query::question::answer;
 use profile::source::recording::RecordingReader;
-use proto::framing::encode_frame;
+use proto::framing::{Checksums, FramedMessage};
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Hello, SampleBatch, Thread};
 use proto::version::{MAGIC, WIRE_VERSION};
@@ -60,10 +60,8 @@ fn cpu() -> Duration {
     Duration::from_micros(microseconds as u64)
 }
 
-fn framed(message: &AgentMessage) -> (u64, Vec<u8>) {
-    let mut bytes = Vec::new();
-    encode_frame(message, &mut bytes).expect("a message of an agent");
-    (message.sequence, bytes)
+fn framed(message: AgentMessage) -> FramedMessage {
+    FramedMessage::encode(message, Checksums::Optional).expect("a message of an agent")
 }
 
 fn samples_in(message: &AgentMessage) -> u64 {
@@ -89,7 +87,7 @@ impl Replay {
     }
 
     /// The framed messages of a session's `repeat`, numbered on from `sequence`.
-    fn messages_of(&self, repeat: u64, hello: &Hello, sequence: &mut u64) -> Vec<(u64, Vec<u8>)> {
+    fn messages_of(&self, repeat: u64, hello: &Hello, sequence: &mut u64) -> Vec<FramedMessage> {
         let is_due = |message: &&AgentMessage| match message.body {
             Some(Body::Hello(_) | Body::Dictionary(_)) => repeat == 0,
             Some(Body::Goodbye(_)) => repeat + 1 == self.repeats,
@@ -105,7 +103,7 @@ impl Replay {
             }
             *sequence += 1;
             message.sequence = *sequence;
-            framed(&message)
+            framed(message)
         });
         due.collect()
     }
@@ -171,15 +169,13 @@ fn ingest(files: &[String]) {
                         let mut rest = &messages[..];
                         while !rest.is_empty() {
                             let mut bytes = 0;
-                            let fits = |message: &&(u64, Vec<u8>)| {
-                                bytes += message.1.len();
+                            let fits = |message: &&FramedMessage| {
+                                bytes += message.bytes.len();
                                 bytes <= 64 << 10
                             };
                             let count = rest.iter().take_while(fits).count().max(1);
                             let (now, later) = rest.split_at(count);
-                            writer
-                                .append(now.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
-                                .expect("stored");
+                            writer.append(now.to_vec()).expect("stored");
                             rest = later;
                         }
                         let samples = replay.stream.iter().map(samples_in).sum();
@@ -323,8 +319,8 @@ fn query() {
         let mut sequence = 0;
         let mut send = |body| {
             sequence += 1;
-            let (sequence, bytes) = framed(&AgentMessage { sequence, body: Some(body) });
-            writer.append([(sequence, &bytes[..])]).expect("stored");
+            let message = framed(AgentMessage { sequence, body: Some(body) });
+            writer.append(vec![message]).expect("stored");
         };
         send(Body::Hello(hello));
         send(Body::Dictionary(definitions.clone()));

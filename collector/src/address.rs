@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn addresses_are_parsed_and_written() {
         check("unix:/run/tickwalk.sock", Ok("unix:/run/tickwalk.sock"));
         check("tcp:localhost:4170", Ok("tcp:localhost:4170"));
         check("127.0.0.1:0", Ok("tcp:127.0.0.1:0"));

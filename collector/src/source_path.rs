@@ -1,9 +1,8 @@
 //! Source texts below folders and in archives that the operator names.
 //!
-//! Problem: the page and the command show CPU time beside source lines, but the paths of files come from recordings,
-//! which any agent can send.
-//! Approach: a path consists of plain names, is looked up below the folders and inside the archives that were named at
-//! the start, and links that lead out of a folder are refused.
+//! The page and the command show CPU time beside source lines, but the paths of files come from recordings, which any
+//! agent can send. So a path consists of plain names and is looked up below the folders and inside the archives that
+//! were named at the start, and links that lead out of a folder are refused.
 //! Invariant: nothing outside of the named folders and archives is read, whatever a recording says.
 
 use std::collections::HashMap;
@@ -107,19 +106,16 @@ fn read(file: impl Read) -> Option<String> {
 impl Archive {
     fn open(path: &Path) -> io::Result<Archive> {
         let zip = ZipArchive::new(BufReader::new(File::open(path)?)).map_err(io::Error::other)?;
-        let mut files = HashMap::new();
+        let (mut files, mut whole) = (HashMap::new(), HashMap::new());
         for number in 0..zip.len().min(MOST_FILES) {
             let Some(Ok(name)) = zip.name_for_index(number) else { continue };
             if let Some((_, rest)) = name.split_once('/') {
                 files.entry(rest.to_owned()).or_insert(number);
             }
+            whole.insert(name.into_owned(), number);
         }
         // Whole paths come first.
-        for number in 0..zip.len().min(MOST_FILES) {
-            if let Some(Ok(name)) = zip.name_for_index(number) {
-                files.insert(name.into_owned(), number);
-            }
-        }
+        files.extend(whole);
         Ok(Archive { zip, files })
     }
 

@@ -39,7 +39,7 @@ fn check_closed(summary: &Summary) {
 }
 
 #[test]
-fn a_whole_session_closes() {
+fn the_account_of_a_whole_session_closes() {
     let summary = Summary::new(&small().profile());
     check_closed(&summary);
     assert_eq!(summary.cpu_ns.sampled, 16 * INTERVAL_NS);
@@ -76,7 +76,7 @@ fn samples_that_never_arrived_are_lost() {
 }
 
 #[test]
-fn methods_of_later_calls_are_told_with_their_share_and_the_remedy() {
+fn biased_samples_give_a_warning_with_share_and_remedy() {
     let warning = |biased: usize| {
         let mut stream = small();
         let mut recording = Recording::new(stream.profile().hello().clone());
@@ -103,7 +103,7 @@ fn methods_of_later_calls_are_told_with_their_share_and_the_remedy() {
 }
 
 #[test]
-fn dictionaries_that_never_arrived_are_shown() {
+fn missing_dictionaries_give_a_warning() {
     let recording = recording_of(small(), |message| !matches!(message.body, Some(Body::Dictionary(_))));
     let top = methods(&recording, Order::SelfTime);
     assert_eq!(top.len(), 1);

@@ -73,7 +73,7 @@ fn samples_are_what_the_session_counts() {
 }
 
 #[test]
-fn times_are_those_of_the_day() {
+fn times_are_wall_clock_times() {
     let profile = small().profile();
     let hello = profile.hello();
     // Synthetic batches begin at 0 of the monotonic clock, which was `monotonic_ns` when the day's was `wall_clock_ns`.
@@ -91,7 +91,7 @@ fn a_message_that_is_repeated_counts_once() {
 }
 
 #[test]
-fn threads_and_times_select() {
+fn selections_by_thread_and_time() {
     let select = |recording: &Recording, pairs: &[(&str, &str)]| {
         let pairs: Vec<_> = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let selection = Selection::of(&pairs).expect("a selection");
@@ -890,7 +890,7 @@ fn hostile_sessions_can_be_exported() {
 }
 
 #[test]
-fn merged_samples_are_told_apart_again_in_a_flight_recording() {
+fn merged_samples_are_separate_events_in_a_flight_recording() {
     let mut stream = Stream::new();
     let stack = stream.java_stack(&["A.main"]);
     stream.send(Body::Samples(SampleBatch {

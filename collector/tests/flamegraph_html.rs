@@ -62,7 +62,7 @@ fn data(page: &str) -> serde_json::Value {
 }
 
 #[test]
-fn page_needs_nothing_else() {
+fn a_page_loads_no_other_file() {
     let page = page(&support::realistic::shop(false).recording(), &[]);
     keep("shop.html", &page);
     for loading in ["src=", "href=", "@import", "url(", "fetch(", "XMLHttpRequest", "http://", "https://"] {
@@ -73,7 +73,7 @@ fn page_needs_nothing_else() {
 }
 
 #[test]
-fn page_carries_every_nanosecond() {
+fn a_page_has_all_cpu_time() {
     let mut stream = support::realistic::shop(true);
     let (profile, store) = (stream.profile(), recording(&mut stream));
     let page = page(&store, &[]);

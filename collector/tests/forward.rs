@@ -20,6 +20,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{ProfilesDictionary, Sample};
 use parking_lot::{Condvar, Mutex};
 use profile::query::question::answer;
+use proto::framing::{Checksums, FramedMessage};
 use proto::v1::agent_message::Body;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -226,14 +227,13 @@ impl Fixture {
     }
 
     fn store(&self, mut stream: Stream) {
-        let messages: Vec<Vec<u8>> = stream.framed();
         let Some(Body::Hello(hello)) = &stream.messages()[0].body else { panic!("hello comes first") };
         let writer = self.store.session(hello).expect("open store");
-        for (index, bytes) in messages.iter().enumerate() {
-            let message = [(index as u64 + 1, &bytes[..])];
-            writer.append(message).expect("stored");
+        for message in stream.messages() {
+            let message = FramedMessage::encode(message.clone(), Checksums::Optional).expect("short message");
+            writer.append(vec![message.clone()]).expect("stored");
             // An agent that has lost its connection sends the last ones again.
-            writer.append(message).expect("stored before");
+            writer.append(vec![message]).expect("stored before");
         }
     }
 
@@ -344,7 +344,7 @@ fn a_receiver_that_is_unavailable_at_first_gets_all() {
 }
 
 #[test]
-fn a_receiver_whose_answer_is_late_can_tell_the_repetition() {
+fn a_request_repeated_after_a_late_answer_has_the_same_profile_id() {
     let settings = Settings { timeout: Duration::from_millis(500), ..quick() };
     let (account, sums) =
         check_all_arrives(settings, |call| if call == 1 { Deed::TakeLate } else { Deed::Take });
@@ -353,7 +353,7 @@ fn a_receiver_whose_answer_is_late_can_tell_the_repetition() {
 }
 
 #[test]
-fn what_a_receiver_does_not_want_is_dropped_and_counted() {
+fn refused_and_rejected_profiles_are_dropped_and_counted() {
     let refusing = Receiver::new(|_| Deed::Fail(tonic::Code::InvalidArgument));
     let rejecting = Receiver::new(|_| Deed::Reject);
     let good = Receiver::new(|_| Deed::Take);
@@ -388,7 +388,7 @@ fn a_receiver_that_dies_and_comes_back_has_everything_once() {
 }
 
 #[test]
-fn a_receiver_that_is_away_costs_the_oldest_and_never_the_store() {
+fn an_unreachable_receiver_loses_the_oldest_profiles_and_does_not_delay_the_store() {
     let mut receiver = Receiver::new(|_| Deed::Take);
     receiver.kill();
     let settings =

@@ -143,7 +143,7 @@ fn ask(http: &HttpServer, path: &str, host: &str, header: &str) -> String {
 }
 
 #[test]
-fn beyond_this_machine_http_needs_a_token_or_a_permission() {
+fn http_beyond_the_loopback_interface_needs_a_token_or_a_permission() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Arc::new(Store::open(directory.path(), Retention::default()).expect("new store"));
     let start = |address: &str, access| {

@@ -10,7 +10,7 @@ use crate::support::realistic::shop;
 use crate::support::{Stream, small};
 use collector::http::{HttpServer, Probe};
 use collector::store::{Retention, Store};
-use proto::framing::encode_frame;
+use proto::framing::{Checksums, FramedMessage};
 use proto::v1::agent_message::Body;
 use proto::v1::{Counter, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value;
@@ -36,9 +36,9 @@ impl Served {
             let Some(Body::Hello(hello)) = &stream.messages()[0].body else { panic!("hello comes first") };
             let writer = store.session(&hello.clone()).expect("open store");
             for message in stream.messages() {
-                let mut bytes = Vec::new();
-                encode_frame(message, &mut bytes).expect("short message");
-                writer.append([(message.sequence, &bytes[..])]).expect("stored");
+                let message =
+                    FramedMessage::encode(message.clone(), Checksums::Optional).expect("short message");
+                writer.append(vec![message]).expect("stored");
             }
         }
         let address = "127.0.0.1:0".parse().expect("address");
@@ -81,7 +81,7 @@ fn quoted(text: &'static str, start: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_address_answers() {
+fn every_endpoint_answers() {
     let served = Served::new();
     let mut asked = 0;
     for line in part("## HTTP API").lines().filter(|line| line.starts_with("| `/")) {
@@ -158,7 +158,7 @@ fn boundless(session: u64) -> Stream {
 }
 
 #[test]
-fn times_beyond_all_numbers_stop_at_the_largest() {
+fn times_beyond_the_largest_number_are_clamped() {
     let served = Served::of([boundless(1), boundless(2)]);
     let selections = ["", "thread=three", "kind=interpreted", "frame=a.B.b", "process=0000000000000001"];
     let questions = [

@@ -133,7 +133,7 @@ fn messages_may_arrive_byte_by_byte() {
 }
 
 #[test]
-fn strangers_are_told_why_they_are_refused() {
+fn refused_peers_get_a_reason() {
     check_rejected(b"GET / HTTP/1.1\r\n\r\n", "flag byte 0x47", b"");
     check_rejected(&[1, 0, 0, 0, 0], "compressed", b"");
     check_rejected(&[0, 0, 0, 0, 3, 0xff, 0xff, 0xff], "not valid protobuf", b"");
@@ -163,7 +163,7 @@ fn other_versions_and_first_messages_are_refused() {
 }
 
 #[test]
-fn what_precedes_garbage_is_kept() {
+fn messages_before_invalid_bytes_are_kept() {
     let framed = small().framed();
     let good = framed[..3].concat();
     check_rejected(&[&good[..], b"garbage"].concat(), "flag byte 0x67", &good);
@@ -199,7 +199,7 @@ fn an_agent_that_reconnects_goes_on_in_its_recording() {
 }
 
 #[test]
-fn a_collector_started_anew_resumes_recordings() {
+fn a_restarted_collector_resumes_recordings() {
     let mut stream = small();
     let framed = stream.framed();
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -234,7 +234,7 @@ fn sessions_have_recordings_of_their_own() {
 }
 
 #[test]
-fn stopping_takes_in_what_has_arrived_and_waits_for_nobody() {
+fn a_stop_stores_received_bytes_and_does_not_wait_for_peers() {
     let mut stream = small();
     let framed = stream.framed();
     let fixture = Fixture::new();
@@ -249,7 +249,7 @@ fn stopping_takes_in_what_has_arrived_and_waits_for_nobody() {
 }
 
 #[test]
-fn limits_hold() {
+fn connections_and_sessions_beyond_the_limits_are_refused() {
     let limits = Limits { connections: 1, sessions: 1, ..Limits::default() };
     let fixture = Fixture::with(limits);
     let mut agent = fixture.connect();
@@ -294,7 +294,7 @@ fn peers_without_the_token_hold_no_places() {
 }
 
 #[test]
-fn sessions_without_a_connection_make_room() {
+fn sessions_without_a_connection_are_evicted() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let address = Address::Unix(directory.path().join("socket"));
     let destination = Destination::Directory(directory.path().to_owned());
@@ -345,7 +345,7 @@ fn held(connect: &impl Fn() -> UnixStream, hello: &[u8]) -> UnixStream {
 }
 
 #[test]
-fn messages_have_a_length_and_strangers_a_shorter_one() {
+fn messages_are_limited_in_length_and_more_so_before_the_hello() {
     let prefix = |len: u32| [&[0], &len.to_be_bytes()[..]].concat();
     let fixture = Fixture::new();
     let (_, rejected) = answers_to(fixture.connect(), &prefix((256 << 10) + 1));
@@ -360,7 +360,7 @@ fn messages_have_a_length_and_strangers_a_shorter_one() {
 }
 
 #[test]
-fn bytes_that_drip_are_not_waited_for() {
+fn slow_senders_are_disconnected() {
     // Only one of the limits is short, so that a server that is late does not mistake one for the other.
     let (short, long) = (Duration::from_millis(200), Duration::from_secs(600));
     let framed = small().framed();
@@ -524,7 +524,7 @@ fn messages_may_be_missing_behind_the_hello() {
 }
 
 #[test]
-fn an_agent_that_falls_silent_makes_room() {
+fn silent_agents_are_disconnected() {
     let fixture = Fixture::with(Limits { silence: Duration::from_millis(20), ..Limits::default() });
     let mut agent = fixture.connect();
     agent.write_all(&small().framed()[0]).expect("server reads");
@@ -555,7 +555,7 @@ fn a_fast_sender_is_slowed_down_and_loses_nothing() {
 }
 
 #[test]
-fn beyond_this_machine_encryption_or_a_permission_is_needed() {
+fn listening_beyond_the_loopback_interface_needs_tls_or_a_permission() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let start = |address: &str, access| {
         let destination = Destination::Directory(directory.path().to_owned());
@@ -569,7 +569,7 @@ fn beyond_this_machine_encryption_or_a_permission_is_needed() {
 }
 
 #[test]
-fn encrypted_connections_are_served_and_strangers_on_them_do_no_harm() {
+fn tls_connections_are_served_and_plain_ones_do_no_harm() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let (chain, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));

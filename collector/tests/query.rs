@@ -23,9 +23,9 @@ use profile::query::selection::Selection;
 use profile::query::tree::{Naming, Tree};
 use profile::source::Source;
 use profile::source::recording::Recording;
-use proto::framing::encode_frame;
+use proto::framing::{Checksums, FramedMessage};
 use proto::v1::agent_message::Body;
-use proto::v1::{FrameKind, Statistics, ThreadKind};
+use proto::v1::{AgentMessage, FrameKind, Statistics, ThreadKind};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -45,19 +45,14 @@ impl Both {
         let path = directory.path().join("recording");
         fs::write(&path, stream.bytes()).expect("write");
         let stored = Store::open(&directory.path().join("store"), Retention::default()).expect("new store");
-        let messages: Vec<(u64, Vec<u8>)> = stream
-            .messages()
-            .iter()
-            .map(|message| {
-                let mut bytes = Vec::new();
-                encode_frame(message, &mut bytes).expect("short message");
-                (message.sequence, bytes)
-            })
-            .collect();
+        let framed = |message: &AgentMessage| {
+            FramedMessage::encode(message.clone(), Checksums::Optional).expect("short message")
+        };
+        let messages: Vec<FramedMessage> = stream.messages().iter().map(framed).collect();
         let Some(Body::Hello(hello)) = &stream.messages()[0].body else { panic!("hello comes first") };
         let writer = stored.session(hello).expect("open store");
-        let sent = messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..]));
-        assert_eq!(writer.append(sent), Ok(messages.len() as u64));
+        let last = messages.len() as u64;
+        assert_eq!(writer.append(messages), Ok(last));
         let recording = Recording::read(&path).expect("recording");
         Both {
             _directory: directory,
@@ -400,7 +395,7 @@ fn rows_are_methods_lines_classes_or_packages() {
 }
 
 #[test]
-fn what_is_not_understood_is_said() {
+fn unknown_questions_and_parameters_are_errors() {
     let both = Both::of(shop(false));
     let check = |question: &str, pairs: &[(&str, &str)], text: &str| {
         let error = ask(&both.stored, question, pairs).expect_err("an error").to_string();
@@ -497,9 +492,8 @@ fn a_clock_that_is_ahead_by_years_does_not_stretch_the_last_minutes() {
         hello.wall_clock_ns += ahead_s * 1_000_000_000;
         let writer = store.session(hello).expect("open store");
         for message in &messages {
-            let mut bytes = Vec::new();
-            encode_frame(message, &mut bytes).expect("short message");
-            writer.append([(message.sequence, &bytes[..])]).expect("stored");
+            let message = FramedMessage::encode(message.clone(), Checksums::Optional).expect("short message");
+            writer.append(vec![message]).expect("stored");
         }
     }
     let recent = ask(&store, "methods", &[("from", "-300s")]).expect("answer");
@@ -511,7 +505,7 @@ fn a_clock_that_is_ahead_by_years_does_not_stretch_the_last_minutes() {
 }
 
 #[test]
-fn what_an_early_agent_did_not_count_is_not_shown_as_nothing() {
+fn figures_that_an_early_agent_did_not_send_are_absent() {
     for (resolved, expected) in [(0, "requests                 11\n"), (10, "11, 10 resolved\n")] {
         let mut stream = Stream::new();
         stream.send(Body::Statistics(Statistics { requests: 11, resolved, ..Statistics::default() }));

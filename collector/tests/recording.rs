@@ -9,7 +9,7 @@ use profile::source::Source;
 use profile::source::recording::{Recording, RecordingError, RecordingReader, RecordingWriter, Recordings};
 use profile::ui::standalone;
 use proptest::prelude::*;
-use proto::framing::FramingError;
+use proto::framing::{Checksums, FramedMessage, FramingError};
 use proto::v1::AgentMessage;
 use proto::v1::Hello;
 
@@ -50,7 +50,7 @@ fn a_cut_at_any_byte_leaves_what_is_before_it() {
 }
 
 #[test]
-fn other_files_are_named_as_such() {
+fn files_that_are_no_recordings_are_refused() {
     let check = |bytes: &[u8], expected| assert_eq!(read(bytes).expect_err("not a recording"), expected);
     check(b"", RecordingError::NothingRecorded);
     check(b"#!/bin/sh\n", RecordingError::NotARecording);
@@ -62,7 +62,7 @@ fn other_files_are_named_as_such() {
 }
 
 #[test]
-fn resuming_checks_whose_recording_it_is() {
+fn recordings_of_other_sessions_are_not_resumed() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("recording");
     std::fs::write(&path, small().bytes()).expect("write");
@@ -74,23 +74,12 @@ fn resuming_checks_whose_recording_it_is() {
         assert_eq!(other, Err(RecordingError::OtherSession(0x00c0_ffee)));
     }
     let mut writer = RecordingWriter::resume(&path, &own).expect("our session");
-    let framed = small().framed();
-    let last = framed.len() as u64;
-    let repeated = (1..).zip(framed.iter().map(Vec::as_slice));
-    assert_eq!(writer.append(repeated).expect("nothing to write"), last);
+    let framed = |message: &AgentMessage| {
+        FramedMessage::encode(message.clone(), Checksums::Optional).expect("short message")
+    };
+    let repeated: Vec<FramedMessage> = small().messages().iter().map(framed).collect();
+    assert_eq!(writer.append(&repeated).expect("nothing to write"), repeated.len() as u64);
     assert!(std::fs::read(&path).expect("recording") == small().bytes());
-}
-
-#[test]
-fn a_recording_is_written_to_the_disk_on_demand() {
-    let directory = tempfile::tempdir().expect("temporary directory");
-    let path = directory.path().join("recording");
-    let mut writer = RecordingWriter::create(&path).expect("a file");
-    let framed = small().framed();
-    writer.append((1..).zip(framed.iter().map(Vec::as_slice))).expect("written");
-    assert_eq!(writer.synced_bytes(), 0, "ten seconds have not passed");
-    writer.sync().expect("a disk");
-    assert_eq!(writer.synced_bytes(), small().bytes().len() as u64);
 }
 
 proptest! {
@@ -149,7 +138,7 @@ fn recordings_one_after_the_other_are_sessions_of_one_source() {
 
 /// Whatever byte is overwritten, and with whatever: samples are whole, or the report says that they are not.
 #[test]
-fn overwritten_bytes_are_said() {
+fn overwritten_bytes_are_reported() {
     let bytes = as_sent(&mut small());
     let whole = samples(&small().recording());
     for position in 0..bytes.len() {

@@ -9,7 +9,7 @@ use profile::query::selection::Selection;
 use profile::query::threads::{threads, virtual_threads};
 use profile::source::Source;
 use profile::source::recording::Recording;
-use proto::framing::encode_frame;
+use proto::framing::{Checksums, FramedMessage};
 use proto::v1::ThreadKind;
 use proto::v1::agent_message::Body;
 use serde_json::Value;
@@ -41,7 +41,7 @@ fn stream_naming(carriers: [bool; 2]) -> Stream {
 }
 
 #[test]
-fn accounts_are_the_carriers() {
+fn virtual_threads_are_in_the_accounts_of_their_carriers() {
     let profile = stream().profile();
     let accounts: Vec<_> = threads(&profile).into_iter().map(|row| (row.name, row.sampled_ns / MS)).collect();
     assert_eq!(accounts, [("worker-1".to_owned(), 71), ("worker-2".to_owned(), 32)]);
@@ -52,7 +52,7 @@ fn accounts_are_the_carriers() {
 }
 
 #[test]
-fn the_table_adds_up() {
+fn the_rows_of_the_account_add_up() {
     let text = table::threads(&stream().profile(), 10).expect("samples");
     let rows: Vec<&str> = text.lines().skip(3).collect();
     assert_eq!(rows.len(), 4, "{text}");
@@ -63,7 +63,7 @@ fn the_table_adds_up() {
 }
 
 #[test]
-fn a_name_told_with_one_carrier_is_known_for_all() {
+fn a_name_sent_with_one_carrier_applies_to_all() {
     for carriers in [[true, false], [false, true]] {
         let mut stream = stream_naming(carriers);
         let names: Vec<String> = virtual_threads(&stream.profile()).into_iter().map(|row| row.name).collect();
@@ -140,16 +140,14 @@ fn recording_and_store_answer_alike() {
     let recording = Recording::read(&path).expect("a recording");
     let mut stream = stream();
     let Some(Body::Hello(hello)) = stream.messages()[0].body.clone() else { panic!("hello comes first") };
-    let framed = stream.messages().iter().map(|message| {
-        let mut bytes = Vec::new();
-        encode_frame(message, &mut bytes).expect("short message");
-        (message.sequence, bytes)
-    });
-    let framed: Vec<_> = framed.collect();
+    let framed = stream
+        .messages()
+        .iter()
+        .map(|message| FramedMessage::encode(message.clone(), Checksums::Optional).expect("short message"));
     let place = folder.path().join("store");
     let stored = Store::open(&place, Retention::default()).expect("new store");
     let writer = stored.session(&hello).expect("open store");
-    writer.append(framed.iter().map(|(sequence, bytes)| (*sequence, &bytes[..]))).expect("stored");
+    writer.append(framed.collect()).expect("stored");
     check(|pairs| ask(&recording, pairs));
     check(|pairs| ask(&stored, pairs));
     stored.flush().expect("fold");

@@ -1,11 +1,11 @@
 //! The model of a profile, its queries and its exports.
 //!
-//! Problem: profiles are in recordings, in stores and in running collectors, and all of them should give the same answers
-//! and the same files.
-//! Approach: a [`source`] has the samples of sessions with a [`dictionary`] of their strings, methods, frames and stacks.
-//! A [`source::recording::Recording`] is a source in memory; a store implements the same trait. [`query`] answers questions
-//! about a selection of any source; [`query::process`] extracts the samples of one process, for the [`query::summary`] of
-//! its account and for the formats of [`export`].
+//! Problem: profiles are in recordings, in stores and in running collectors, and all of them should give the same
+//! answers and the same files.
+//! Approach: a [`source`] has the samples of sessions with a [`dictionary`] of their strings, methods, frames and
+//! stacks. A [`source::recording::Recording`] is a source in memory; a store implements the same trait. [`query`]
+//! answers questions about a selection of any source; [`query::process`] extracts the samples of one process, for the
+//! [`query::summary`] of its account and for the formats of [`export`].
 //! Invariant: received data is never guessed or silently dropped; unknown, cut and missing data is shown and counted.
 //!
 //! Rooms, from the bottom up:

@@ -1,11 +1,13 @@
 //! Characters of texts: from the VM's encodings into UTF-8, and from there onto a screen.
 //!
-//! Problem: the VM keeps names in modified UTF-8, which writes a character beyond the BMP as two surrogates and NUL as
-//! two bytes, and Java allows surrogates without a partner, which UTF-8 cannot express. A name may also contain
-//! characters that move the cursor, end a line or reverse the direction of the text around them.
-//! Approach: [`from_modified_utf8`] and [`from_utf16`] keep texts distinct: whatever has no character becomes an
-//! escape. [`shown`] replaces characters that act on a terminal by escapes. It is applied where texts enter a profile
-//! and where a line is written, so every table, export and log has the same text for the same name.
+//! The VM keeps names in modified UTF-8, which writes a character beyond the BMP as two surrogates and NUL as two bytes,
+//! and Java allows surrogates without a partner, which UTF-8 cannot express. [`from_modified_utf8`] and [`from_utf16`]
+//! keep texts distinct: bytes and surrogates without a character become escapes.
+//!
+//! Names may contain characters that move the cursor, end a line or reverse the direction of the text around them.
+//! [`shown`] escapes them. It is applied where texts enter a profile and where a line is written, so every table, export
+//! and log has the same text for the same name.
+//!
 //! Sources: JVMS 4.4.7 (modified UTF-8), Unicode 17, 23.1 (control codes) and UAX 9 (direction).
 
 use std::borrow::Cow;
@@ -66,8 +68,7 @@ pub fn to_modified_utf8(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Returns `text` with an escape for each control character, each mark of direction and each line separator, so that it
-/// is one line and neither moves a cursor nor hides what stands beside it.
+/// Returns `text` with an escape for each control character, each mark of direction and each line separator.
 #[must_use]
 pub fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(acts) {
@@ -89,7 +90,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns what is [`shown`] of each line of a text, in lines.
+/// Applies [`shown`] to each line of a text.
 #[must_use]
 pub fn shown_lines(text: &str) -> Cow<'_, str> {
     let is_plain = |character| character == '\n' || !acts(character);
@@ -99,14 +100,14 @@ pub fn shown_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(shown).collect::<Vec<_>>().join("\n"))
 }
 
-/// Replaces `text` by what is [`shown`] of it.
+/// Applies [`shown`] to `text` in place.
 pub fn show(text: &mut String) {
     if let Cow::Owned(shown) = shown(text) {
         *text = shown;
     }
 }
 
-/// Returns whether a character does something in place of being seen.
+/// Returns whether a character acts on a terminal instead of being visible.
 fn acts(character: char) -> bool {
     let is_direction = matches!(
         character,
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_act_are_escaped() {
+    fn control_characters_are_escaped() {
         let check = |text: &str, expect: &str| assert_eq!(shown(text), expect);
         check("plain \u{436} \u{1f600} \\n", "plain \u{436} \u{1f600} \\n");
         check("a\nb\rc\td", "a\\nb\\rc\\td");

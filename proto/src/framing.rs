@@ -1,12 +1,10 @@
 //! gRPC's length-prefixed framing over any byte stream.
 //!
-//! Problem: protobuf messages have no length, and a stream delivers bytes in arbitrary portions.
-//! Approach: each message is preceded by one flag byte (0: the message is not compressed) and its length, four
-//! bytes, big-endian. [`FrameDecoder`] does no I/O; [`FrameReader`] reads the bytes from a [`Read`].
-//! Messages of agents end with a checksum, an additional field, because recordings lie on disks for years.
+//! Each message is preceded by one flag byte (0: the message is not compressed) and its length, four bytes, big-endian.
+//! [`FrameDecoder`] does no I/O; [`FrameReader`] reads the bytes from a [`Read`]. Messages of agents end with a checksum,
+//! an additional field, because recordings are kept on disks for years.
 //! Invariant: a length is compared with the limit before memory is reserved for it, and no input causes a panic.
 
-use std::fmt;
 use std::io::{self, Read};
 
 use prost::{EncodeError, Message as _};
@@ -16,9 +14,8 @@ use crate::v1::{AgentMessage, agent_message::Body};
 
 /// Maximum length of a message in bytes, without its prefix: 4 MiB, the default of gRPC implementations.
 ///
-/// A full batch of the agent has about 100 KB (10,000 samples). The limit bounds the buffer that a wrong length can
-/// cause. A decoded message can be larger than its encoding: the worst case is a list of empty entries, two bytes each
-/// on the wire and up to 100 bytes in memory.
+/// A full batch of the agent has about 100 KB (10,000 samples). A decoded message can be larger than its encoding: the
+/// worst case is a list of empty entries, two bytes each on the wire and up to 100 bytes in memory.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Bytes of the prefix of each message: flag and length.
@@ -28,49 +25,66 @@ pub const PREFIX_BYTES: usize = 5;
 const READ_BYTES: usize = 64 << 10;
 
 /// Why bytes are not a framed message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FramingError {
     /// The flag byte is neither 0 nor 1: this is not the start of a message.
+    #[error("flag byte {0:#04x} does not start a message")]
     BadFlag(u8),
     /// The message is compressed (flag 1), which is not supported.
+    #[error("compressed messages are not supported")]
     Unsupported,
-    /// The message is longer than the limit.
-    TooLong {
-        /// Length of the message in bytes.
-        len: usize,
-        /// The limit in bytes.
-        max: usize,
-    },
+    /// The message is longer than the limit, both in bytes.
+    #[error("message of {len} bytes exceeds the limit of {max} bytes")]
+    #[allow(missing_docs, reason = "described above")]
+    TooLong { len: usize, max: usize },
     /// The stream ended inside a message, after this number of bytes of it.
+    #[error("stream ends after {0} bytes of a message")]
     Truncated(usize),
     /// The bytes of the message, of this number, are not a valid encoding of the expected type.
+    #[error("message of {0} bytes is not valid protobuf")]
     Malformed(usize),
     /// The checksum of the message, of this number of bytes, is wrong or missing.
+    #[error("message of {0} bytes was overwritten: its checksum does not match")]
     Damaged(usize),
     /// Reading the stream failed.
+    #[error("reading failed: {0}")]
     Io(io::ErrorKind),
 }
 
-impl fmt::Display for FramingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            FramingError::BadFlag(flag) => write!(f, "flag byte {flag:#04x} does not start a message"),
-            FramingError::Unsupported => f.write_str("compressed messages are not supported"),
-            FramingError::TooLong { len, max } => {
-                write!(f, "message of {len} bytes exceeds the limit of {max} bytes")
-            }
-            FramingError::Truncated(len) => write!(f, "stream ends after {len} bytes of a message"),
-            FramingError::Malformed(len) => write!(f, "message of {len} bytes is not valid protobuf"),
-            FramingError::Damaged(len) => {
-                write!(f, "message of {len} bytes was overwritten: its checksum does not match")
-            }
-            FramingError::Io(kind) => write!(f, "reading failed: {kind}"),
-        }
-    }
+/// A decoded message of an agent with its framed bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FramedMessage {
+    /// The message.
+    pub message: AgentMessage,
+    /// Its prefix and its encoding.
+    pub bytes: Vec<u8>,
 }
 
-impl std::error::Error for FramingError {}
+impl FramedMessage {
+    /// Encodes `message`; with a checksum if its stream has them.
+    ///
+    /// # Errors
+    /// As [`encode_frame`].
+    pub fn encode(message: AgentMessage, checksums: Checksums) -> Result<Self, FramingError> {
+        let mut bytes = Vec::new();
+        match &message.body {
+            Some(body) if checksums == Checksums::Required => {
+                encode_body(message.sequence, body, &mut bytes)?;
+            }
+            _ => encode_frame(&message, &mut bytes)?,
+        }
+        Ok(FramedMessage { message, bytes })
+    }
+
+    /// Decodes `framed`, which has exactly one message with its prefix.
+    ///
+    /// # Errors
+    /// As [`decode_message`].
+    pub fn decode(framed: &[u8], checksums: Checksums) -> Result<Self, FramingError> {
+        Ok(FramedMessage { message: decode_message(framed, checksums)?, bytes: framed.to_vec() })
+    }
+}
 
 /// Appends `message` with its prefix to `out`.
 ///
@@ -134,8 +148,7 @@ fn append(
     Ok(())
 }
 
-/// Decodes one message from `framed`, which holds exactly prefix and message, as [`FrameDecoder::next_framed`] returns
-/// them.
+/// Decodes `framed`, which has exactly one message with its prefix.
 ///
 /// # Errors
 /// As [`FrameDecoder::next`], and [`FramingError::Truncated`] if `framed` is shorter than the length in its prefix.
@@ -146,17 +159,17 @@ pub fn decode_frame<M: prost::Message + Default>(framed: &[u8]) -> Result<M, Fra
     }
 }
 
-/// Whether messages of a stream have checksums; the first message decides.
+/// Whether the messages of a stream have checksums, which its first message shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// The stream is of an agent of an early version. A checksum is compared if there is one.
+    /// The agent is of an early version; a checksum is compared if there is one.
     Optional,
     /// A message without a checksum is damaged.
     Required,
 }
 
 impl Checksums {
-    /// Returns what a stream that begins with the message `framed` has.
+    /// Returns whether a stream that begins with the message `framed` has checksums.
     pub fn of_stream(framed: &[u8]) -> Self {
         let body = framed.get(PREFIX_BYTES..).unwrap_or_default();
         match Tail::decode(body) {
@@ -215,8 +228,8 @@ fn framed_len(bytes: &[u8], max: usize) -> Result<Option<usize>, FramingError> {
 
 /// Splits a stream of bytes into messages, without I/O.
 ///
-/// An error in the framing is permanent: the position of the next message is unknown, so every later call
-/// returns the same error. [`FramingError::Malformed`] is not: the message is skipped.
+/// After an error in the framing the position of the next message is unknown, so every later call returns the same
+/// error. After [`FramingError::Malformed`] the next message can be read.
 #[derive(Debug)]
 pub struct FrameDecoder {
     buffer: Vec<u8>,
@@ -232,12 +245,12 @@ impl Default for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder that accepts messages of up to [`MAX_MESSAGE_BYTES`].
+    /// Returns a decoder that accepts messages of up to [`MAX_MESSAGE_BYTES`].
     pub fn new() -> Self {
         Self::with_max(MAX_MESSAGE_BYTES)
     }
 
-    /// Creates a decoder that accepts messages of up to `max` bytes.
+    /// Returns a decoder that accepts messages of up to `max` bytes.
     pub fn with_max(max: usize) -> Self {
         FrameDecoder { buffer: Vec::new(), consumed: 0, max }
     }
@@ -301,11 +314,6 @@ impl FrameDecoder {
             pending => Err(FramingError::Truncated(pending)),
         }
     }
-
-    fn has_whole_message(&self) -> Result<bool, FramingError> {
-        let pending = &self.buffer[self.consumed..];
-        Ok(framed_len(pending, self.max)?.is_some_and(|len| len <= pending.len()))
-    }
 }
 
 /// Reads messages from a stream.
@@ -340,22 +348,17 @@ impl<R: Read> FrameReader<R> {
     /// # Errors
     /// As [`next`](Self::next), except for errors of the message itself.
     pub fn next_framed(&mut self) -> Result<Option<&[u8]>, FramingError> {
-        while !self.decoder.has_whole_message()? {
+        loop {
+            let pending = &self.decoder.buffer[self.decoder.consumed..];
+            if framed_len(pending, self.decoder.max)?.is_some_and(|len| len <= pending.len()) {
+                return self.decoder.next_framed();
+            }
             match self.stream.read(&mut self.chunk) {
-                Ok(0) => {
-                    self.decoder.finish()?;
-                    return Ok(None);
-                }
+                Ok(0) => return self.decoder.finish().map(|()| None),
                 Ok(len) => self.decoder.push(&self.chunk[..len]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(FramingError::Io(error.kind())),
             }
         }
-        self.decoder.next_framed()
-    }
-
-    /// Returns the stream, for example to set its timeout.
-    pub fn get_ref(&self) -> &R {
-        &self.stream
     }
 }

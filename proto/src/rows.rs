@@ -1,8 +1,7 @@
 //! The samples of a batch, one by one.
 //!
-//! Problem: a batch holds columns, and a column whose values are all equal is left out.
-//! Invariant: every row that all mandatory columns have is visited once; a column that is empty or too short yields its
-//! default.
+//! A batch has columns, and columns whose values are all equal are left out. Every row that all mandatory columns have is
+//! visited once; an optional column that is empty or too short yields its default.
 
 use crate::v1::SampleBatch;
 

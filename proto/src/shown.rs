@@ -1,9 +1,8 @@
 //! Messages whose texts can be shown.
 //!
-//! Problem: names come from programs, and messages from agents that may be hostile, but tables and logs show their
-//! texts.
-//! Approach: whoever decodes a message for readers calls [`AgentMessage::shown`], which escapes as
-//! [`characters::shown`](crate::characters::shown) does. Messages that are only kept or passed on stay as they are.
+//! Names come from programs, and messages from agents that may be hostile, but tables and logs show their texts. So
+//! whoever decodes a message for readers calls [`AgentMessage::shown`]. Messages that are only kept or passed on remain
+//! unchanged.
 
 use crate::characters::show;
 use crate::v1::{AgentMessage, Hello, Statistics, ThreadAccount, agent_message::Body};

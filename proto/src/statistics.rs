@@ -1,8 +1,5 @@
-//! Statistics messages omit unchanged parts.
-//!
-//! Problem: histograms and lists are most of a statistics message, and most of them do not change from one second to
-//! the next.
-//! Approach: all values are cumulative, so an absent list, histogram or message has the value it was last sent with.
+//! Statistics messages omit unchanged histograms and lists, which are most of a message. All values are cumulative, so an
+//! absent part has the value that was sent last.
 
 use crate::v1::Statistics;
 

@@ -3,8 +3,6 @@
 //! Rule: fields may be added within a version, since protobuf readers skip unknown fields. A change of the meaning of
 //! an existing field raises [`WIRE_VERSION`], and a collector refuses an unknown version.
 
-use std::fmt;
-
 use crate::v1::Hello;
 
 /// Version of the messages that this release writes and reads.
@@ -14,31 +12,18 @@ pub const WIRE_VERSION: u32 = 1;
 pub const MAGIC: u32 = 0x4b4c_5754;
 
 /// Why a [`Hello`] is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VersionError {
-    /// The magic number, which is not [`MAGIC`]: this is not a Tickwalk stream.
+    /// The magic number, which is not [`MAGIC`].
+    #[error("magic number {0:#010x} is not {MAGIC:#010x}: this is not a Tickwalk stream")]
     BadMagic(u32),
     /// The wire version, which is not [`WIRE_VERSION`].
+    #[error(
+        "wire version {0} is not supported, only version {WIRE_VERSION} is; use agent and collector of the same release"
+    )]
     Unsupported(u32),
 }
-
-impl fmt::Display for VersionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            VersionError::BadMagic(magic) => {
-                write!(f, "magic number {magic:#010x} is not {MAGIC:#010x}: this is not a Tickwalk stream")
-            }
-            VersionError::Unsupported(theirs) => write!(
-                f,
-                "wire version {theirs} is not supported, only version {WIRE_VERSION} is; use agent and collector of the same \
-                 release"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for VersionError {}
 
 /// Checks magic number and wire version of `hello`.
 ///

@@ -1,7 +1,7 @@
 //! The encoding of every kind of message, as bytes: released agents and recordings depend on it.
 //!
-//! `TICKWALK_REGENERATE=1 cargo test -p proto --test golden` rewrites the files. After a release, a change of an existing
-//! file requires a new wire version.
+//! `TICKWALK_REGENERATE=1 cargo test -p proto --test golden` rewrites the files. After a release, a change of an
+//! existing file requires a new wire version.
 
 mod support;
 

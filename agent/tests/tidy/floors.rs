@@ -37,7 +37,6 @@ const FUNCTION_LINES: usize = 80;
 /// Longer functions, as "file: function".
 const LONG_FUNCTIONS: &[&str] = &[
     "cli/src/options/collector.rs: resolve",
-    "collector/src/http/metrics.rs: text",
     "profile/src/query/question.rs: ask",
     "profile/src/query/timeline.rs: timeline",
     "profile/src/query/view.rs: push_statistics",
@@ -49,10 +48,7 @@ const TUPLE_PARAMETERS: &[(&str, usize)] = &[
     ("agent/src/stack_api/queues.rs", 1),
     ("agent/src/threads/registry/mod.rs", 1),
     ("agent/src/threads/timers.rs", 1),
-    ("collector/src/store/memory.rs", 1),
-    ("collector/src/store/partition/blocks.rs", 1),
     ("java-tests/agct/src/record.rs", 1),
-    ("profile/src/dictionary/session_rows.rs", 1),
     ("profile/src/export/jfr/metadata.rs", 1),
     ("profile/src/export/table.rs", 3),
     ("sampler-thread/src/name/frames.rs", 1),
@@ -79,9 +75,9 @@ const LOCKED_STATE: &[&str] = &[
     "java-tests/agct/",
 ];
 /// Other files that do.
-const LOCKED_STATICS: &[&str] = &["agent/src/handler/slots.rs", "collector/src/store/quota.rs"];
+const LOCKED_STATICS: &[&str] = &["agent/src/handler/slots.rs"];
 /// Modules in a file beside the folder of their children, instead of its `mod.rs`.
-const BESIDE_FOLDER: &[&str] = &["collector/src/store/tests.rs"];
+const BESIDE_FOLDER: &[&str] = &[];
 /// Files that compile a file of another crate.
 const FOREIGN_FILES: &[&str] = &["java-tests/agct/src/record.rs"];
 

@@ -183,7 +183,7 @@ pub fn check(store: &Store, sent: &[Sent]) -> Result<Counts, Box<dyn Error>> {
     let (mut has_ended, mut is_named) = (vec![false; sent.len()], vec![true; sent.len()]);
     for view in store.views() {
         let mut stacks = Vec::new();
-        let mut visit = |session, thread, stack, cell: profile::source::cell::Cell| {
+        let mut visit = |session, thread, stack, cell: profile::source::Sum| {
             if let Some(index) = index(session) {
                 *cpu_ns[index].entry(thread).or_default() += cell.cpu_ns;
                 stacks.push((index, stack));

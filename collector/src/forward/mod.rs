@@ -1,10 +1,9 @@
 //! Forwards stored samples as OTLP profiles over gRPC.
 //!
-//! Problem: receivers of the samples may be unreachable, slow or failing, which must neither delay the store nor fill
-//! the memory.
-//! Approach: the store passes durable samples to a follower ([`crate::store::Follower`]). One thread sums them up by
-//! session, thread and stack, builds a request for each session every few seconds, and delivers the requests to each
-//! receiver in order, from a bounded buffer for each.
+//! Receivers may be unreachable, slow or failing, which must neither delay the store nor fill the memory. The store
+//! passes durable samples to a follower ([`crate::store::Follower`]). One thread sums them up by session, thread and
+//! stack, builds a request for each session every few seconds, and delivers the requests to each receiver in order,
+//! from a bounded buffer for each.
 //! Invariant: for each receiver, every sample stored since the start is delivered, waiting, or dropped and counted by
 //! cause ([`Account`]). A request without a response is sent again with the same profile id.
 //!
@@ -19,7 +18,6 @@ mod target;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -29,9 +27,11 @@ pub use outbox::{Account, Amount, Cause};
 pub use settings::Settings;
 pub use target::{Target, TargetError};
 
+use crate::ingest::now_ns;
 use crate::store::{Follower, Store, StoreError, StoredSamples};
 use aggregation::Aggregation;
 use outbox::{Batch, Outbox};
+use profile::source::Sum;
 
 /// Maximum batches that wait to be summed up; each is at most one read from a connection.
 const WAITING: usize = 4096;
@@ -73,7 +73,8 @@ impl Follower for EventSender {
             Err(mpsc::error::TrySendError::Closed(Event::Stored(samples))) => (samples, Cause::Stopped),
             Err(_) => return,
         };
-        let total = samples.total();
+        let mut total = Sum::default();
+        samples.sums.iter().for_each(|&(.., sum)| total.add(sum));
         self.outboxes.iter().for_each(|(_, outbox)| outbox.count_dropped(total, cause));
     }
 }
@@ -174,8 +175,7 @@ async fn run(
     mut senders: JoinSet<()>,
     settings: Settings,
 ) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut aggregation = Aggregation::new(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX / 2));
+    let mut aggregation = Aggregation::new(now_ns().min(u64::MAX / 2));
     let mut ticks = interval_at(Instant::now() + settings.every, settings.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -188,9 +188,9 @@ async fn run(
         };
         match arrived {
             Some(Event::Stored(samples)) => {
-                let batches = aggregation.add(&samples, &settings);
+                let batches = aggregation.add(samples, &settings);
                 hand_out(accounts, batches).await;
-                if aggregation.cells() >= settings.cells {
+                if aggregation.count() >= settings.cells {
                     hand_out(accounts, aggregation.take(&settings)).await;
                 }
             }
@@ -201,7 +201,7 @@ async fn run(
     events.close();
     while let Some(late) = events.recv().await {
         if let Event::Stored(samples) = late {
-            hand_out(accounts, aggregation.add(&samples, &settings)).await;
+            hand_out(accounts, aggregation.add(samples, &settings)).await;
         }
     }
     hand_out(accounts, aggregation.take(&settings)).await;

@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use profile::source::cell::Cell;
+use profile::source::Sum;
 
 /// Why samples were not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,26 +34,18 @@ impl Cause {
 
     /// Returns its name in metrics and logs.
     pub fn name(self) -> &'static str {
-        match self {
-            Cause::Behind => "behind",
-            Cause::BufferFull => "buffer_full",
-            Cause::Refused => "refused",
-            Cause::Rejected => "rejected",
-            Cause::Stopped => "stopped",
-        }
+        ["behind", "buffer_full", "refused", "rejected", "stopped"][self as usize]
     }
 }
 
-/// A number of requests, and their contents.
+/// A number of requests (0 for samples without one), their samples with their CPU time, and the encoded length before
+/// compression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "described above")]
 pub struct Amount {
-    /// Requests; 0 for samples without a request.
     pub requests: u64,
-    /// Samples.
     pub samples: u64,
-    /// CPU time they stand for.
     pub cpu_ns: u64,
-    /// Encoded length, before compression.
     pub bytes: u64,
 }
 
@@ -73,20 +65,12 @@ impl Amount {
     }
 }
 
-impl From<Cell> for Amount {
-    fn from(cell: Cell) -> Amount {
-        Amount { samples: cell.samples, cpu_ns: cell.cpu_ns, ..Amount::default() }
-    }
-}
-
-/// Delivery to one receiver.
+/// Delivery to one receiver: amounts delivered, waiting or being sent, and failed attempts that are repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "described above")]
 pub struct Account {
-    /// Delivered.
     pub delivered: Amount,
-    /// Waiting, or being sent.
     pub waiting: Amount,
-    /// Failed attempts that are repeated.
     pub retries: u64,
     dropped: [Amount; Cause::ALL.len()],
 }
@@ -186,8 +170,9 @@ impl Outbox {
     }
 
     /// Counts samples that were dropped before they were part of a batch.
-    pub(super) fn count_dropped(&self, cell: Cell, cause: Cause) {
-        self.state.lock().account.dropped[cause as usize].add(cell.into());
+    pub(super) fn count_dropped(&self, sum: Sum, cause: Cause) {
+        let amount = Amount { samples: sum.samples, cpu_ns: sum.cpu_ns, ..Amount::default() };
+        self.state.lock().account.dropped[cause as usize].add(amount);
     }
 
     /// Closes the outbox: no further batch is added.

@@ -1,9 +1,8 @@
 //! Access to the HTTP server: a token beyond the loopback interface.
 //!
-//! Problem: profiles contain names of private programs, and any peer that reaches the port may ask.
-//! Approach: a server with a token answers only requests that have it, as bearer token (`Authorization: Bearer TOKEN`)
-//! or as password of any user, for which browsers ask. An address beyond the loopback interface needs a token or an
-//! explicit permission.
+//! Profiles contain names of private programs. A server with a token answers only requests that have it, as bearer
+//! token (`Authorization: Bearer TOKEN`) or as password of any user, for which browsers ask. An address beyond the
+//! loopback interface needs a token or an explicit permission.
 
 use std::net::SocketAddr;
 

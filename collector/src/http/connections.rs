@@ -1,13 +1,11 @@
 //! Connections of the HTTP server: their number, and time limits for each.
 //!
-//! Problem: a peer can open connections and leave requests or responses incomplete until the process has no file
-//! descriptors or memory left.
-//! Approach: the places of connections are limited (`places`). A request must be complete in time, which also closes
-//! idle connections. The kernel closes a connection whose peer does not read the response
+//! A peer could open connections and leave requests or responses incomplete until the process has no file descriptors
+//! or memory left. So the places of connections are limited (`places`), and a request must be complete in time, which
+//! also closes idle connections. The kernel closes a connection whose peer does not read the response
 //! (`TCP_USER_TIMEOUT`, which covers closed receive windows since Linux 4.x: tcp(7), `tcp_probe_timer`). A connection
 //! ends after [`Limits::life`] and the response in progress, however active it is.
-//! Invariant: a place is free again after twice [`Limits::life`], whatever the peer does; the queries bound the length
-//! of responses.
+//! Invariant: a place is free again after twice [`Limits::life`]; the queries bound the length of responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +30,7 @@ const HEAD_BYTES: usize = 64 << 10;
 /// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Maximum number of connections that have shown that they may ask; more are refused.
+    /// Maximum number of connections with a request that was answered; more are refused.
     pub(super) connections: usize,
     /// Maximum number of other connections; the next one takes the place of the oldest.
     pub(super) unknown: usize,
@@ -112,18 +110,20 @@ async fn serve_one(
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
+    let is_time_to_end = async {
+        tokio::select! {
+            _ = stopping.changed() => {}
+            () = tokio::time::sleep(limits.life) => {}
+        }
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => Ok(ended),
         // An error means that the connection was admitted.
         Ok(()) = closed => {
-            tracing::debug!("HTTP connection closed for a newer one: it has not shown that it may ask");
+            tracing::debug!("HTTP connection closed for a newer one: it sent no request with the token");
             return;
         }
-        _ = stopping.changed() => {
-            connection.as_mut().graceful_shutdown();
-            tokio::time::timeout(limits.life, connection).await
-        }
-        () = tokio::time::sleep(limits.life) => {
+        () = is_time_to_end => {
             connection.as_mut().graceful_shutdown();
             tokio::time::timeout(limits.life, connection).await
         }
@@ -230,9 +230,9 @@ mod tests {
         String::from_utf8(text).expect("text")
     }
 
-    /// Peers that say nothing, or ask only what everybody may, delay neither each other nor those who may ask.
+    /// Silent connections, and those with requests of open paths only, delay neither each other nor admitted ones.
     #[test]
-    fn unknown_connections_make_way_for_newer_ones() {
+    fn the_oldest_unknown_connection_is_closed_for_a_newer_one() {
         let served = Served::with(Limits { request: LONG, life: LONG, unknown: 2, ..Limits::default() });
         let mut known = served.connect();
         assert!(answer(&mut known, "/").ends_with("here\n"));
@@ -241,13 +241,13 @@ mod tests {
             silent.push(served.connect());
             served.check_serves();
         }
-        // The first ones are closed; the one that may ask is not.
+        // The first ones are closed; the admitted one is not.
         assert_eq!(silent[0].read(&mut [0]).expect("an end, not a timeout"), 0);
         assert!(answer(&mut known, "/").ends_with("here\n"));
     }
 
     #[test]
-    fn more_than_may_ask_are_refused_and_others_are_answered() {
+    fn connections_beyond_the_limit_are_refused_and_open_paths_are_answered() {
         let served = Served::with(Limits { request: LONG, ..Limits::default() });
         let mut first = served.connect();
         assert!(answer(&mut first, "/").ends_with("here\n"));

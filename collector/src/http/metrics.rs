@@ -2,18 +2,16 @@
 //!
 //! Most values are read from the store for each scrape; only the duration of queries is recorded here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{
-    Counter, CounterVec, Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};
 
-use crate::forward::{Accounts, Cause};
+use crate::forward::{Account, Accounts, Cause};
 use crate::ingest::Health;
-use crate::store::Store;
+use crate::store::{Status, Store, Tally};
 use profile::query::question::Answer;
 
 /// State of the collector that readiness and metrics show beside the profiles.
@@ -48,10 +46,9 @@ impl Metrics {
         let questions = HistogramVec::new(options.buckets(SECONDS.to_vec()), &["query"])?;
         registry.register(Box::new(questions.clone()))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let build =
-            IntGaugeVec::new(Opts::new("tickwalk_build_info", "Version of the collector"), &["version"])?;
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        registry.register(Box::new(build))?;
+        let version = [(vec![env!("CARGO_PKG_VERSION")], 1.0)];
+        Metric::new("tickwalk_build_info Version of the collector", &["version"], version)
+            .add_to(&registry)?;
         Ok(Metrics { registry, questions })
     }
 
@@ -61,194 +58,170 @@ impl Metrics {
     }
 
     pub(super) fn text(&self, probe: &Probe) -> prometheus::Result<Vec<u8>> {
+        let store = probe.store.as_ref();
+        let tally = store.map(|store| store.tally()).unwrap_or_default();
+        let accounts = probe.forwarded.get();
         let registry = Registry::new();
-        let status = probe.store.as_ref().map(|store| store.status()).unwrap_or_default();
-        let count = |name: &str, help: &str, value: u64| -> prometheus::Result<()> {
-            let counter = IntCounter::new(name, help)?;
-            counter.inc_by(value);
-            registry.register(Box::new(counter))
-        };
-        let gauge = |name: &str, help: &str, value: u64| -> prometheus::Result<()> {
-            let gauge = IntGauge::new(name, help)?;
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-            registry.register(Box::new(gauge))
-        };
-        count("tickwalk_bytes_received_total", "Bytes of received messages", status.received_bytes)?;
-        count("tickwalk_messages_received_total", "Received messages", status.messages)?;
-        count("tickwalk_commits_total", "Group commits of the store", status.commits)?;
-        let commits = Counter::new("tickwalk_commit_seconds_total", "Duration of all group commits")?;
-        commits.inc_by(status.commit_ns as f64 / 1e9);
-        registry.register(Box::new(commits))?;
-        count("tickwalk_folds_total", "Folds of the journal into blocks", status.folds)?;
-        count("tickwalk_storage_failures_total", "Writes to the store that failed", status.failures)?;
-        gauge(
-            "tickwalk_storage_failing",
-            "1 while writes to the store fail",
-            status.failing.is_some().into(),
-        )?;
-        gauge("tickwalk_storage_bytes", "Bytes of the store's files", status.stored_bytes)?;
-        gauge("tickwalk_storage_partitions", "Files of the store", status.partitions)?;
-        count(
-            "tickwalk_storage_early_partitions_total",
-            "Partitions begun early because names or sessions filled the memory of the previous one",
-            status.early_partitions,
-        )?;
-        count(
-            "tickwalk_sessions_turned_away_total",
-            "Refused sessions, for lack of memory",
-            status.sessions_turned_away,
-        )?;
-        gauge("tickwalk_session_bytes", "Memory of sessions and threads", status.session_bytes)?;
-        gauge("tickwalk_dictionary_bytes", "Memory of dictionaries", status.dictionary_bytes)?;
-        gauge(
-            "tickwalk_dictionary_refused",
-            "Dictionary entries refused for lack of memory",
-            status.dictionary_refused,
-        )?;
-        gauge(
-            "tickwalk_virtual_threads_folded",
-            "Virtual threads counted for their carriers, because a session introduced too many",
-            status.virtual_threads_folded,
-        )?;
-        count(
-            "tickwalk_dictionaries_read_total",
-            "Dictionaries of old partitions read from their files for queries",
-            status.dictionaries_read,
-        )?;
-        gauge(
-            "tickwalk_ingest_queue_length",
-            "Requests waiting for the next commit",
-            status.waiting_requests,
-        )?;
-        gauge("tickwalk_open_samples", "Samples in memory before their fold", status.open_samples)?;
-        let agents = (probe.agents)();
-        gauge("tickwalk_agents_connected", "Open connections of agents", agents.connections as u64)?;
-        gauge(
-            "tickwalk_agents_listening",
-            "1 while connections of agents are accepted",
-            (!agents.has_ended).into(),
-        )?;
-        count(
-            "tickwalk_connections_refused_total",
-            "Connections of agents refused because there were too many",
-            agents.refused,
-        )?;
-        count(
-            "tickwalk_connections_panicked_total",
-            "Connections of agents closed because of an error in the collector",
-            agents.panicked,
-        )?;
-        let samples = IntCounterVec::new(
-            Opts::new("tickwalk_samples_total", "Samples stored since the start"),
-            &["service", "mode"],
-        )?;
-        let lost = IntCounterVec::new(
-            Opts::new("tickwalk_samples_lost_total", "Samples that agents reported as lost since the start"),
-            &["reason"],
-        )?;
-        let tally = probe.store.as_ref().map(|store| store.tally()).unwrap_or_default();
-        for (mode, services) in &tally.stored {
-            for (service, &count) in services {
-                samples.with_label_values(&[service.as_str(), mode]).inc_by(count);
-            }
-        }
-        for (reason, &count) in &tally.lost {
-            lost.with_label_values(&[reason.as_str()]).inc_by(count);
-        }
-        registry.register(Box::new(samples))?;
-        registry.register(Box::new(lost))?;
-        for (name, help, sums, unit) in [
-            (
-                "tickwalk_samples_biased_total",
-                "Samples whose newest Java frame is that of a later point; absent if no agent counts them",
-                &tally.biased,
-                1.0,
-            ),
-            (
-                "tickwalk_run_delay_seconds_total",
-                "Time in which threads were ready to run and had no processor; absent if no kernel reports it",
-                &tally.run_delay_ns,
-                1e9,
-            ),
-            (
-                "tickwalk_throttled_seconds_total",
-                "Time in which the CPU limit of its cgroup stopped a process; absent if no kernel reports it",
-                &tally.throttled_ns,
-                1e9,
-            ),
-            (
-                "tickwalk_throttled_periods_total",
-                "Periods in which the CPU limit of its cgroup stopped a process; absent if no kernel reports it",
-                &tally.throttled_periods,
-                1.0,
-            ),
-        ] {
-            let metric = CounterVec::new(Opts::new(name, help), &["service"])?;
-            for (service, &sum) in sums {
-                metric.with_label_values(&[service.as_str()]).inc_by(sum as f64 / unit);
-            }
-            registry.register(Box::new(metric))?;
-        }
-        forwarded(&registry, &probe.forwarded)?;
+        let status = store.map(|store| store.status()).unwrap_or_default();
+        let plain = of_store(&status).into_iter().chain(of_agents((probe.agents)()));
+        plain
+            .map(|(text, value)| Metric::new(text, &[], [(Vec::new(), value)]))
+            .chain(of_sessions(&tally))
+            .chain(of_receivers(&accounts))
+            .try_for_each(|metric| metric.add_to(&registry))?;
         let mut text = Vec::new();
-        let encoder = TextEncoder::new();
-        encoder.encode(&registry.gather(), &mut text)?;
-        encoder.encode(&self.registry.gather(), &mut text)?;
+        TextEncoder::new().encode(&registry.gather(), &mut text)?;
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
     }
 }
 
-/// Adds the accounts of all receivers, if there are any.
-fn forwarded(registry: &Registry, accounts: &Accounts) -> prometheus::Result<()> {
-    let accounts = accounts.get();
-    if accounts.is_empty() {
-        return Ok(());
+/// A metric. It is a counter if its name ends with `_total`, else a gauge.
+struct Metric<'v> {
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    /// Values by the values of the labels; a metric without any is left out.
+    values: Vec<(Vec<&'v str>, f64)>,
+}
+
+impl<'v> Metric<'v> {
+    /// Returns the metric described by `text`: its name, a space and its help text.
+    fn new(
+        text: &'static str,
+        labels: &'static [&'static str],
+        values: impl IntoIterator<Item = (Vec<&'v str>, f64)>,
+    ) -> Self {
+        let (name, help) = text.split_once(' ').unwrap_or((text, ""));
+        Metric { name, help, labels, values: values.into_iter().collect() }
     }
-    let counter = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
-        let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
-        registry.register(Box::new(counter.clone()))?;
-        Ok(counter)
-    };
-    let samples =
-        counter("tickwalk_forwarded_samples_total", "Samples delivered to a receiver", &["receiver"])?;
-    let cpu = CounterVec::new(
-        Opts::new(
-            "tickwalk_forwarded_cpu_seconds_total",
-            "Time of samples delivered to a receiver: CPU time, of wall profiles wall time",
-        ),
-        &["receiver"],
-    )?;
-    registry.register(Box::new(cpu.clone()))?;
-    let requests =
-        counter("tickwalk_forwarded_requests_total", "Requests delivered to a receiver", &["receiver"])?;
-    let bytes = counter(
-        "tickwalk_forwarded_bytes_total",
-        "Bytes of delivered requests before compression",
-        &["receiver"],
-    )?;
-    let retries =
-        counter("tickwalk_forward_retries_total", "Failed attempts that are repeated", &["receiver"])?;
-    let dropped = counter(
-        "tickwalk_forward_dropped_samples_total",
-        "Samples dropped instead of delivered",
-        &["receiver", "reason"],
-    )?;
-    let waiting = IntGaugeVec::new(
-        Opts::new("tickwalk_forward_waiting_bytes", "Bytes of waiting requests"),
-        &["receiver"],
-    )?;
-    registry.register(Box::new(waiting.clone()))?;
-    for (address, account) in accounts {
-        samples.with_label_values(&[address]).inc_by(account.delivered.samples);
-        cpu.with_label_values(&[address]).inc_by(account.delivered.cpu_ns as f64 / 1e9);
-        requests.with_label_values(&[address]).inc_by(account.delivered.requests);
-        bytes.with_label_values(&[address]).inc_by(account.delivered.bytes);
-        retries.with_label_values(&[address]).inc_by(account.retries);
-        for cause in Cause::ALL {
-            dropped.with_label_values(&[address, cause.name()]).inc_by(account.dropped(cause).samples);
+
+    fn add_to(self, registry: &Registry) -> prometheus::Result<()> {
+        let options = Opts::new(self.name, self.help);
+        if self.name.ends_with("_total") {
+            let counter = CounterVec::new(options, self.labels)?;
+            self.values.iter().for_each(|(labels, value)| counter.with_label_values(labels).inc_by(*value));
+            return registry.register(Box::new(counter));
         }
-        let bytes = i64::try_from(account.waiting.bytes).unwrap_or(i64::MAX);
-        waiting.with_label_values(&[address]).set(bytes);
+        let gauge = GaugeVec::new(options, self.labels)?;
+        self.values.iter().for_each(|(labels, value)| gauge.with_label_values(labels).set(*value));
+        registry.register(Box::new(gauge))
     }
-    Ok(())
+}
+
+fn of_store(status: &Status) -> [(&'static str, f64); 18] {
+    let commit_seconds = status.commit_ns as f64 / 1e9;
+    let failing = f64::from(u8::from(status.failing.is_some()));
+    [
+        ("tickwalk_bytes_received_total Bytes of received messages", status.received_bytes as f64),
+        ("tickwalk_messages_received_total Received messages", status.messages as f64),
+        ("tickwalk_commits_total Group commits of the store", status.commits as f64),
+        ("tickwalk_commit_seconds_total Duration of all group commits", commit_seconds),
+        ("tickwalk_folds_total Folds of the journal into blocks", status.folds as f64),
+        ("tickwalk_storage_failures_total Writes to the store that failed", status.failures as f64),
+        ("tickwalk_storage_failing 1 while writes to the store fail", failing),
+        ("tickwalk_storage_bytes Bytes of the store's files", status.stored_bytes as f64),
+        ("tickwalk_storage_partitions Files of the store", status.partitions as f64),
+        (EARLY_PARTITIONS, status.early_partitions as f64),
+        (
+            "tickwalk_sessions_turned_away_total Refused sessions, for lack of memory",
+            status.sessions_turned_away as f64,
+        ),
+        ("tickwalk_session_bytes Memory of sessions and threads", status.session_bytes as f64),
+        ("tickwalk_dictionary_bytes Memory of dictionaries", status.dictionary_bytes as f64),
+        (
+            "tickwalk_dictionary_refused Dictionary entries refused for lack of memory",
+            status.dictionary_refused as f64,
+        ),
+        (FOLDED_THREADS, status.virtual_threads_folded as f64),
+        (DICTIONARIES_READ, status.dictionaries_read as f64),
+        ("tickwalk_ingest_queue_length Requests waiting for the next commit", status.waiting_requests as f64),
+        ("tickwalk_open_samples Samples in memory before their fold", status.open_samples as f64),
+    ]
+}
+
+const EARLY_PARTITIONS: &str = "tickwalk_storage_early_partitions_total Partitions begun early because names or \
+                                sessions filled the memory of the previous one";
+const FOLDED_THREADS: &str = "tickwalk_virtual_threads_folded Virtual threads counted for their carriers, because a \
+                              session introduced too many";
+const DICTIONARIES_READ: &str = "tickwalk_dictionaries_read_total Dictionaries of old partitions read from their \
+                                 files for queries";
+
+fn of_agents(health: Health) -> [(&'static str, f64); 4] {
+    let is_listening = f64::from(u8::from(!health.has_ended));
+    [
+        ("tickwalk_agents_connected Open connections of agents", health.connections as f64),
+        ("tickwalk_agents_listening 1 while connections of agents are accepted", is_listening),
+        (
+            "tickwalk_connections_refused_total Connections of agents refused because there were too many",
+            health.refused as f64,
+        ),
+        (
+            "tickwalk_connections_panicked_total Connections of agents closed because of an error in the collector",
+            health.panicked as f64,
+        ),
+    ]
+}
+
+fn of_sessions(tally: &Tally) -> [Metric<'_>; 6] {
+    let stored = tally.stored.iter().flat_map(|(mode, services)| {
+        services.iter().map(|(service, &count)| (vec![service.as_str(), *mode], count as f64))
+    });
+    let lost = tally.lost.iter().map(|(reason, &count)| (vec![reason.as_str()], count as f64));
+    [
+        Metric::new("tickwalk_samples_total Samples stored since the start", &["service", "mode"], stored),
+        Metric::new(
+            "tickwalk_samples_lost_total Samples that agents reported as lost since the start",
+            &["reason"],
+            lost,
+        ),
+        by_service(BIASED, &tally.biased, 1.0),
+        by_service(RUN_DELAY, &tally.run_delay_ns, 1e9),
+        by_service(THROTTLED, &tally.throttled_ns, 1e9),
+        by_service(THROTTLED_PERIODS, &tally.throttled_periods, 1.0),
+    ]
+}
+
+fn by_service<'v>(text: &'static str, sums: &'v BTreeMap<String, u64>, unit: f64) -> Metric<'v> {
+    let values = sums.iter().map(|(service, &sum)| (vec![service.as_str()], sum as f64 / unit));
+    Metric::new(text, &["service"], values)
+}
+
+const BIASED: &str = "tickwalk_samples_biased_total Samples whose newest Java frame is that of a later point; absent if \
+                      no agent counts them";
+const RUN_DELAY: &str = "tickwalk_run_delay_seconds_total Time in which threads were ready to run and had no \
+                         processor; absent if no kernel reports it";
+const THROTTLED: &str = "tickwalk_throttled_seconds_total Time in which the CPU limit of its cgroup stopped a \
+                         process; absent if no kernel reports it";
+const THROTTLED_PERIODS: &str = "tickwalk_throttled_periods_total Periods in which the CPU limit of its cgroup \
+                                 stopped a process; absent if no kernel reports it";
+
+/// Returns the accounts of all receivers.
+fn of_receivers<'a>(accounts: &[(&'a str, Account)]) -> Vec<Metric<'a>> {
+    let texts = [
+        "tickwalk_forwarded_samples_total Samples delivered to a receiver",
+        "tickwalk_forwarded_cpu_seconds_total Time of delivered samples: CPU time, of wall profiles wall time",
+        "tickwalk_forwarded_requests_total Requests delivered to a receiver",
+        "tickwalk_forwarded_bytes_total Bytes of delivered requests before compression",
+        "tickwalk_forward_retries_total Failed attempts that are repeated",
+        "tickwalk_forward_waiting_bytes Bytes of waiting requests",
+    ];
+    let values = |Account { delivered, retries, waiting, .. }: &Account| {
+        let cpu_seconds = delivered.cpu_ns as f64 / 1e9;
+        let [samples, requests] = [delivered.samples, delivered.requests].map(|count| count as f64);
+        [samples, cpu_seconds, requests, delivered.bytes as f64, *retries as f64, waiting.bytes as f64]
+    };
+    let by_receiver = texts.into_iter().enumerate().map(|(at, text)| {
+        let values = accounts.iter().map(|(address, account)| (vec![*address], values(account)[at]));
+        Metric::new(text, &["receiver"], values)
+    });
+    let dropped = accounts.iter().flat_map(|(address, account)| {
+        Cause::ALL.map(|cause| (vec![*address, cause.name()], account.dropped(cause).samples as f64))
+    });
+    let dropped = Metric::new(
+        "tickwalk_forward_dropped_samples_total Samples dropped instead of delivered",
+        &["receiver", "reason"],
+        dropped,
+    );
+    by_receiver.chain([dropped]).collect()
 }

@@ -1,9 +1,7 @@
 //! The HTTP server of a collector: JSON API, metrics, health, and the web UI.
 //!
-//! Problem: people, browsers and monitoring systems send queries while agents send samples, and any peer that reaches
-//! the port can send any query.
-//! Approach: axum on its own runtime; each query is answered on a blocking thread, a few at a time, by
-//! [`crate::query`]. Everything is read only. `connections` limits connections.
+//! axum runs on its own runtime; each query is answered on a blocking thread, a few at a time, by [`profile::query`].
+//! Everything is read only. [`connections`] limits the connections.
 //! Invariant: every input is bounded, and every error is a JSON object with one line of text.
 //!
 //! Endpoints, parameters and responses: `docs/formats.md`.
@@ -19,7 +17,7 @@ mod pprof;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -31,6 +29,7 @@ use axum::routing::get;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::ingest::now_ns;
 pub use access::Access;
 use failure::Failure;
 use metrics::Metrics;
@@ -39,7 +38,7 @@ use places::Place;
 use profile::query::error::QueryError;
 use profile::query::question::{self, Answer};
 use profile::source::Source;
-use profile::source::asked::{Asked, Patience};
+use profile::source::deadline::{CancelOnDrop, Deadline, WithDeadline};
 
 /// Queries answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
 const QUERIES: usize = 4;
@@ -176,7 +175,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Paths that are answered without a token: they reveal nothing, and supervisors ask them.
+/// Paths that are answered without a token, for supervisors; the answers contain no data.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Refuses long query strings, foreign Host headers, requests without the token and too many connections, and adds
@@ -190,7 +189,7 @@ async fn guard(
     if request.uri().query().is_some_and(|query| query.len() > QUERY_BYTES) {
         return Err(Failure::TooLong);
     }
-    // Against DNS rebinding: a page of another site whose name resolves to this machine has a foreign Host header.
+    // Against DNS rebinding: the name of another site may resolve to this machine.
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if shared.is_loopback && host.is_some_and(|host| !is_local(host)) {
         return Err(Failure::Host);
@@ -261,29 +260,20 @@ async fn reply(
         .get(header::ACCEPT_ENCODING)
         .and_then(|accepted| accepted.to_str().ok())
         .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
-    let patience = Patience::until(Instant::now() + ANSWER);
+    let deadline = Deadline::at(Instant::now() + ANSWER);
     // Dropped with this future when the client disconnects.
-    let _asker = Asker(patience.clone());
+    let _cancel = CancelOnDrop(deadline.clone());
     let work = with_permit(Arc::clone(&shared.questions), move || {
         let began = Instant::now();
-        let source = Asked::new(&*shared.source, patience.clone());
+        let source = WithDeadline::new(&*shared.source, deadline.clone());
         let answer = question::answer(&source, &question, &pairs, now_ns()).map_err(|error| match error {
-            QueryError::Read(_) if patience.is_over() => Failure::Late,
+            QueryError::Read(_) if deadline.is_over() => Failure::Late,
             error => Failure::Query(error),
         })?;
         shared.metrics.record(&answer, began.elapsed());
         body(answer, accepts_gzip)
     });
     tokio::time::timeout(ANSWER, work).await.map_err(|_| Failure::Late)??
-}
-
-/// Ends the patience of a question on drop.
-struct Asker(Patience);
-
-impl Drop for Asker {
-    fn drop(&mut self) {
-        self.0.end();
-    }
 }
 
 /// Runs `work` on a blocking thread once a permit is free.
@@ -313,11 +303,6 @@ fn body(answer: Answer, accepts_gzip: bool) -> Result<Response, Failure> {
         .into_response())
 }
 
-fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -326,8 +311,7 @@ mod tests {
     use axum::http::StatusCode;
     use profile::dictionary::Dictionary;
     use profile::session::Session;
-    use profile::source::cell::Cell;
-    use profile::source::{Extent, Part, ReadError, Sample, Scope, Threads};
+    use profile::source::{Extent, Kind, Part, ReadError, Row, Scope};
     use proto::framing::FramingError;
 
     use super::*;
@@ -338,7 +322,7 @@ mod tests {
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
-    /// A store so large that reading it never ends; sends when it begins, and when its reader wants nothing more.
+    /// A store that is read until the query is over; sends when reading begins and ends.
     struct Endless(std::sync::mpsc::SyncSender<&'static str>);
 
     impl Source for Endless {
@@ -383,35 +367,13 @@ mod tests {
             Ok(())
         }
 
-        fn stacks(&self, _: &Scope<'_>, _: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
-            Ok(())
-        }
-
-        fn thread_stacks(
-            &self,
-            _: &Scope<'_>,
-            _: &dyn Fn(u64, u32) -> bool,
-            _: &mut dyn FnMut(u64, u32, u32, Cell),
-        ) -> Result<(), ReadError> {
-            Ok(())
-        }
-
-        fn times(
-            &self,
-            _: &Scope<'_>,
-            _: Threads,
-            _: &mut dyn FnMut(u64, u32, Range<u64>, u64),
-        ) -> Result<(), ReadError> {
-            Ok(())
-        }
-
-        fn samples(&self, _: &Scope<'_>, _: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
+        fn read(&self, _: &Scope<'_>, _: Kind<'_>, _: &mut dyn FnMut(Row)) -> Result<(), ReadError> {
             Ok(())
         }
     }
 
     #[test]
-    fn a_question_ends_when_its_asker_is_gone() {
+    fn a_query_ends_when_its_client_disconnects() {
         let (send, events) = std::sync::mpsc::sync_channel(2);
         let source = Arc::new(Endless(send));
         let address = "127.0.0.1:0".parse().expect("address");
@@ -426,11 +388,11 @@ mod tests {
     }
 
     #[test]
-    fn a_question_ends_at_its_deadline() {
+    fn a_query_ends_at_its_deadline() {
         let (send, events) = std::sync::mpsc::sync_channel(2);
         let source = Endless(send);
-        let asked = Asked::new(&source, Patience::until(Instant::now()));
-        let answer = question::answer(&asked, "processes", &[], 0);
+        let source = WithDeadline::new(&source, Deadline::at(Instant::now()));
+        let answer = question::answer(&source, "processes", &[], 0);
         assert!(matches!(answer, Err(QueryError::Read(_))));
         assert_eq!(events.iter().take(2).collect::<Vec<_>>(), ["begun", "ended"]);
         assert_eq!(Failure::Late.into_response().status(), StatusCode::GATEWAY_TIMEOUT);
@@ -438,7 +400,7 @@ mod tests {
 
     /// Clients that disconnect cannot cause more concurrent work than there are permits.
     #[tokio::test]
-    async fn a_permit_is_held_until_the_work_ends() {
+    async fn a_permit_is_held_until_the_work_ends_although_the_client_is_gone() {
         let permits = Arc::new(Semaphore::new(1));
         let (begun, has_begun) = oneshot::channel();
         let (finish, may_finish) = std::sync::mpsc::channel::<()>();

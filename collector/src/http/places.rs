@@ -1,21 +1,21 @@
 //! Places of HTTP connections.
 //!
-//! Problem: a peer that may not ask anything can open any number of connections, and supervisors must get an answer
-//! from `/healthz` all the same.
+//! Problem: a peer without the token can open any number of connections, and supervisors must get an answer from
+//! `/healthz` all the same.
 //! Approach: a connection begins with a place among unknown ones. When these are taken, the oldest of them is closed
-//! for the next one. A request that may be answered gives its connection a place of its own, as long as there are any.
-//! Invariant: `/healthz` waits for nobody, and a peer without the token takes no place of those who have it.
+//! for the next one. The first request with the token gives its connection a place of its own, if there is one.
+//! Invariant: `/healthz` never waits, and a peer without the token takes no place of those that have it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// All places.
 pub(super) struct Places {
-    /// What closes each unknown connection; ids grow, so the oldest is the first.
+    /// Closes unknown connections; ids grow, so the oldest is the first.
     unknown: Mutex<BTreeMap<u64, oneshot::Sender<()>>>,
     most_unknown: usize,
     admitted: Arc<Semaphore>,
@@ -32,7 +32,7 @@ impl Places {
         }
     }
 
-    /// Returns the place of a new connection, and what tells it to close.
+    /// Returns the place of a new connection, and a receiver that gets a message when it has to close.
     pub(super) fn take(self: &Arc<Self>) -> (Arc<Place>, oneshot::Receiver<()>) {
         // Relaxed: only the number matters.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -46,13 +46,7 @@ impl Places {
         }
         unknown.insert(id, close);
         drop(unknown);
-        let place = Place {
-            id,
-            places: Arc::clone(self),
-            permit: Mutex::new(None),
-            is_admitted: AtomicBool::new(false),
-        };
-        (Arc::new(place), closed)
+        (Arc::new(Place { id, places: Arc::clone(self), permit: OnceLock::new() }), closed)
     }
 }
 
@@ -60,21 +54,19 @@ impl Places {
 pub(super) struct Place {
     id: u64,
     places: Arc<Places>,
-    permit: Mutex<Option<OwnedSemaphorePermit>>,
-    is_admitted: AtomicBool,
+    /// Empty while the connection is unknown.
+    permit: OnceLock<OwnedSemaphorePermit>,
 }
 
 impl Place {
-    /// Moves the connection to those that may ask; returns false if all their places are taken.
+    /// Gives the connection a place of its own; returns false if all of them are taken.
     pub(super) fn admit(&self) -> bool {
-        // Relaxed: the requests of a connection follow one another.
-        if self.is_admitted.load(Ordering::Relaxed) {
-            return true;
+        if self.permit.get().is_none() {
+            let Ok(permit) = Arc::clone(&self.places.admitted).try_acquire_owned() else { return false };
+            // The requests of a connection follow one another, so no other one has set it meanwhile.
+            let _ = self.permit.set(permit);
+            self.places.unknown.lock().remove(&self.id);
         }
-        let Ok(permit) = Arc::clone(&self.places.admitted).try_acquire_owned() else { return false };
-        *self.permit.lock() = Some(permit);
-        self.is_admitted.store(true, Ordering::Relaxed);
-        self.places.unknown.lock().remove(&self.id);
         true
     }
 }

@@ -1,9 +1,8 @@
 //! Access control: a shared token, and TLS beyond the loopback interface.
 //!
-//! Problem: any peer that reaches a collector could fill its disk with forged profiles, and samples contain class and
-//! method names of private programs.
-//! Approach: the token of the `Hello` must equal the collector's token, if it has one; an address beyond the loopback
-//! interface requires TLS or explicit permission.
+//! Otherwise any peer that reaches a collector could fill its disk with forged profiles, and read names of private
+//! programs on the way. The token of the `Hello` must equal the collector's, if it has one; an address beyond the
+//! loopback interface requires TLS or explicit permission.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens() {
+    fn only_the_own_token_is_admitted() {
         let with = |token: Option<&str>| Access { token: token.map(str::to_owned), ..Access::default() };
         assert!(with(None).admits("anything"));
         assert!(with(Some("abc")).admits("abc"));

@@ -1,8 +1,8 @@
 //! The certificate of TLS addresses, read again when its files change.
 //!
-//! Problem: certificates are valid for weeks, and a collector runs for months.
-//! Approach: each handshake compares length, time and number of both files with those that were read last. Files that
-//! cannot be used, such as a new chain beside the old key, leave the certificate as it is until they change again.
+//! Certificates are valid for weeks, and a collector runs for months. So each handshake compares length, time and
+//! number of both files with those that were read last. If files cannot be used, such as a new chain beside the old
+//! key, the certificate remains until they change again.
 
 use std::fs;
 use std::io;

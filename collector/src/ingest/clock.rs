@@ -1,9 +1,8 @@
 //! Clocks of agents that are ahead of the collector's.
 //!
-//! Problem: a session whose machine has a wrong clock would lie in the future of a store, where nobody looks and from
-//! where it does not expire.
-//! Approach: no session begins after its first message arrives. One that says so is given the time of the arrival. A
-//! clock that is behind cannot be told from a session that began long ago; queries leave out such times by default
+//! A session whose machine has a wrong clock would be in the future of a store, where nobody looks and from where it
+//! does not expire. No session begins after its first message arrives, so one that claims to is given the time of
+//! arrival. A clock that is behind looks like a session that began long ago; queries leave out such times by default
 //! (`profile::query::selection`).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,7 +23,7 @@ pub(super) fn correct(hello: &mut Hello, now_ns: u64) -> Option<Duration> {
 }
 
 /// Returns the time in nanoseconds since the epoch.
-pub(super) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -44,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_future_is_corrected() {
+    fn only_clocks_that_are_ahead_are_corrected() {
         check(NOW_NS, NOW_NS);
         check(NOW_NS + 300_000_000_000, NOW_NS + 300_000_000_000);
         check(NOW_NS + 300_000_000_001, NOW_NS);

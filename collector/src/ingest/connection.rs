@@ -7,16 +7,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use proto::framing::{Checksums, FrameDecoder, FramingError, decode_message, encode_body, encode_frame};
-use proto::v1::{
-    Acknowledgement, AgentMessage, CollectorMessage, Hello, Reject, agent_message, collector_message,
-};
+use proto::framing::{Checksums, FrameDecoder, FramedMessage, FramingError, decode_message, encode_frame};
+use proto::v1::agent_message::Body;
+use proto::v1::{Acknowledgement, CollectorMessage, Hello, Reject, collector_message};
 use proto::version;
 
 use super::clock;
 use super::refusal::Refusal;
+use super::session::SessionSink;
 use super::shared::Shared;
-use super::sink::SessionSink;
 use super::socket::Stream;
 
 /// Maximum bytes of one read: about one ordinary batch of samples.
@@ -27,8 +26,7 @@ const READ_BYTES: usize = 64 << 10;
 const HELLO_BYTES: usize = 256 << 10;
 
 /// Maximum bytes read from one connection after the stop: more than a socket buffer holds (208 KiB by default, 6 MiB at
-/// most for TCP), so that all bytes that arrived before the stop are read, and a peer that keeps sending cannot delay
-/// it.
+/// most for TCP), so all bytes that arrived before the stop are read, and a peer that keeps sending cannot delay it.
 const DRAIN_BYTES: usize = 8 << 20;
 
 /// Maximum number of messages that may be missing behind the `Hello` of a connection: a collector that lost its store
@@ -40,22 +38,17 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Starts a thread that serves `stream`; returns `None` if it cannot be served.
 pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
-    let second = match stream.try_clone() {
-        Ok(second) => second,
-        Err(error) => {
-            tracing::warn!(connection = id, %error, "connection dropped");
-            return None;
-        }
-    };
-    let closed = shared.open.lock().add(id, second, shared.limits.unknown);
-    if let Some(oldest) = closed {
+    let second = stream.try_clone();
+    let second =
+        second.inspect_err(|error| tracing::warn!(connection = id, %error, "connection dropped")).ok()?;
+    if let Some(oldest) = shared.open.lock().add(id, second, shared.limits.unknown) {
         shared.refused.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(connection = oldest, "connection closed: too many connections say no Hello");
     }
     let place = Place { id, shared: Arc::clone(shared) };
-    let spawned = thread::Builder::new().name(format!("connection-{id}")).spawn(move || {
-        run(place.id, &stream, &place.shared);
-    });
+    let spawned = thread::Builder::new()
+        .name(format!("connection-{id}"))
+        .spawn(move || run(place.id, &stream, &place.shared));
     spawned
         .inspect_err(|error| {
             tracing::warn!(connection = id, %error, "connection dropped: its thread cannot be started");
@@ -63,7 +56,7 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
         .ok()
 }
 
-/// The place of a connection among those that are open; drop frees it, also after a panic.
+/// The place of a connection among the open ones; drop frees it, also after a panic.
 struct Place {
     id: u64,
     shared: Arc<Shared>,
@@ -85,7 +78,8 @@ fn run(id: u64, stream: &Stream, shared: &Shared) {
         Ok(()) => tracing::debug!(connection = id, "connection closed by the agent"),
         Err(refusal) => {
             tracing::warn!(connection = id, reason = %refusal, "connection closed");
-            if send_reject(stream, refusal).is_ok() {
+            let reject = collector_message::Body::Reject(Reject { reason: refusal.to_string() });
+            if send(stream, reject).is_ok() {
                 linger(stream);
             }
         }
@@ -120,10 +114,13 @@ fn serve(id: u64, stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
         }
         // The messages before a faulty one are valid, so they are stored before the fault closes the connection.
         let fault = inbox.take_messages(shared, &mut session).err();
-        let has_messages = !inbox.messages.is_empty();
-        if let Some(session) = &mut session {
-            session.record(stream, &mut inbox)?;
-            if std::mem::take(&mut inbox.has_goodbye) {
+        let messages = std::mem::take(&mut inbox.messages);
+        let has_messages = !messages.is_empty();
+        if let Some(session) = session.as_ref().filter(|_| has_messages) {
+            let has_goodbye =
+                messages.iter().any(|framed| matches!(framed.message.body, Some(Body::Goodbye(_))));
+            session.store(stream, messages)?;
+            if has_goodbye {
                 shared.session_ended();
             }
         }
@@ -145,75 +142,83 @@ fn serve(id: u64, stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
     }
 }
 
-/// Gives the connection a place among those with a session, if `token` is the collector's.
-fn admit(connection: u64, hello: &Hello, token: &str, shared: &Shared) -> Result<(), Refusal> {
-    version::check(hello).map_err(Refusal::Version)?;
-    if !shared.access.admits(token) {
-        return Err(Refusal::WrongToken);
-    }
-    let max = shared.limits.connections;
-    if !shared.open.lock().admit(connection, max) {
-        shared.refused.fetch_add(1, Ordering::Relaxed);
-        return Err(Refusal::TooManyConnections(max));
-    }
-    Ok(())
-}
-
 /// The session of a connection, known after its Hello.
 struct Attached {
     id: u64,
     /// SHA-256 of its secret.
     secret: Vec<u8>,
-    writer: Arc<Mutex<dyn SessionSink>>,
+    sink: Arc<Mutex<dyn SessionSink>>,
     /// Number of the last message, and the highest number that the next one may have.
     sequence: u64,
     next_sequence: u64,
     /// Bytes of dictionary messages received.
     dictionary_bytes: u64,
-    reply: Vec<u8>,
 }
 
 impl Attached {
-    /// Opens the session of `hello`, which lost its token and its secret. Its connection has been admitted.
-    fn open(hello: &Hello, sequence: u64, shared: &Shared) -> Result<Self, Refusal> {
+    /// Opens the session of `hello`, the first message of a connection, whose secret is hashed.
+    fn open(
+        connection: u64,
+        hello: &Hello,
+        token: &str,
+        sequence: u64,
+        shared: &Shared,
+    ) -> Result<Self, Refusal> {
+        version::check(hello).map_err(Refusal::Version)?;
+        if !shared.access.admits(token) {
+            return Err(Refusal::WrongToken);
+        }
+        let max = shared.limits.connections;
+        if !shared.open.lock().admit(connection, max) {
+            shared.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Refusal::TooManyConnections(max));
+        }
         if sequence != 1 {
             return Err(Refusal::Jump(0, sequence));
         }
-        let writer = shared.sessions.lock().open(hello)?;
         Ok(Attached {
             id: hello.session_id,
             secret: hello.secret.clone(),
-            writer,
+            sink: shared.sessions.lock().open(hello)?,
             sequence,
             next_sequence: sequence + MOST_MISSING,
             dictionary_bytes: 0,
-            reply: Vec::new(),
         })
     }
 
-    /// Checks that a message follows the one before it, so that no number makes later messages look like repeated ones.
-    fn follow(&mut self, sequence: u64) -> Result<(), Refusal> {
+    /// Checks that a message belongs to the session and follows the one before it: a jump in the numbers would make
+    /// later messages look like repeated ones.
+    fn check(&mut self, framed: &FramedMessage, max_dictionary_bytes: u64) -> Result<(), Refusal> {
+        let sequence = framed.message.sequence;
         if sequence > self.next_sequence {
             return Err(Refusal::Jump(self.sequence, sequence));
         }
-        self.sequence = sequence;
-        self.next_sequence = sequence + 1;
+        (self.sequence, self.next_sequence) = (sequence, sequence + 1);
+        match &framed.message.body {
+            Some(Body::Hello(hello)) if hello.session_id != self.id || hello.secret != self.secret => {
+                return Err(Refusal::OtherSession(hello.session_id));
+            }
+            Some(Body::Dictionary(_)) => {
+                self.dictionary_bytes += framed.bytes.len() as u64;
+                if self.dictionary_bytes > max_dictionary_bytes {
+                    return Err(Refusal::DictionaryTooLarge(max_dictionary_bytes));
+                }
+            }
+            _ => {}
+        }
         Ok(())
     }
 
-    /// Stores the messages of `inbox`, then acknowledges them.
-    fn record(&mut self, stream: &Stream, inbox: &mut Inbox) -> Result<(), Refusal> {
-        if inbox.messages.is_empty() {
-            return Ok(());
-        }
-        let sequence = self.writer.lock().append(&mut inbox.messages())?;
-        inbox.clear();
-        let body = collector_message::Body::Acknowledgement(Acknowledgement { sequence });
-        self.reply.clear();
-        encode_frame(&CollectorMessage { body: Some(body) }, &mut self.reply).map_err(Refusal::Framing)?;
-        match { stream }.write_all(&self.reply) {
+    /// Stores `messages`, then acknowledges them.
+    fn store(&self, stream: &Stream, messages: Vec<FramedMessage>) -> Result<(), Refusal> {
+        let sequence = self.sink.lock().append(messages)?;
+        match send(stream, collector_message::Body::Acknowledgement(Acknowledgement { sequence })) {
             // An agent may close the connection after its Goodbye without reading; reading what it sent goes on.
-            Err(error) if is_gone(error.kind()) => Ok(()),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
+            {
+                Ok(())
+            }
             result => result.map_err(unread),
         }
     }
@@ -225,27 +230,16 @@ struct Inbox {
     connection: u64,
     decoder: FrameDecoder,
     chunk: Box<[u8]>,
-    /// Framed messages one after the other.
-    bytes: Vec<u8>,
-    /// Sequence number and length of each message in `bytes`.
-    messages: Vec<(u64, usize)>,
-    /// True if the last message of the session is among them.
-    has_goodbye: bool,
+    messages: Vec<FramedMessage>,
     /// Known after the first message.
     checksums: Option<Checksums>,
 }
 
 impl Inbox {
     fn new(connection: u64, max: usize) -> Self {
-        Inbox {
-            connection,
-            decoder: FrameDecoder::with_max(max),
-            chunk: vec![0; READ_BYTES].into_boxed_slice(),
-            bytes: Vec::new(),
-            messages: Vec::new(),
-            has_goodbye: false,
-            checksums: None,
-        }
+        let chunk = vec![0; READ_BYTES].into_boxed_slice();
+        let decoder = FrameDecoder::with_max(max);
+        Inbox { connection, decoder, chunk, messages: Vec::new(), checksums: None }
     }
 
     fn receive(&mut self, mut stream: &Stream) -> io::Result<usize> {
@@ -257,68 +251,32 @@ impl Inbox {
     /// Moves complete messages from the decoder to `messages`; the first one opens `session`.
     fn take_messages(&mut self, shared: &Shared, session: &mut Option<Attached>) -> Result<(), Refusal> {
         while let Some(framed) = self.decoder.next_framed().map_err(Refusal::Framing)? {
-            // Messages are stored undecoded; decoding them here keeps invalid ones out.
             let checksums = *self.checksums.get_or_insert_with(|| Checksums::of_stream(framed));
             let mut message = decode_message(framed, checksums).map_err(Refusal::Framing)?;
-            if message.sequence == 0 {
+            let sequence = message.sequence;
+            if sequence == 0 {
                 return Err(Refusal::NoSequence);
             }
-            if let Some(session) = session {
-                session.follow(message.sequence)?;
-            }
-            let hidden = match &mut message.body {
-                Some(agent_message::Body::Hello(hello)) => {
-                    correct_clock(self.connection, hello, shared);
-                    Some(hide(hello))
-                }
-                _ => None,
+            let mut token = String::new();
+            let framed = if let Some(Body::Hello(hello)) = &mut message.body {
+                correct_clock(self.connection, hello, shared);
+                token = hide(hello);
+                FramedMessage::encode(message, checksums).map_err(Refusal::Framing)?
+            } else {
+                FramedMessage { message, bytes: framed.to_vec() }
             };
-            match (&mut *session, &message.body) {
-                (None, Some(agent_message::Body::Hello(hello))) => {
-                    admit(self.connection, hello, hidden.as_deref().unwrap_or_default(), shared)?;
-                    *session = Some(Attached::open(hello, message.sequence, shared)?);
+            match (&mut *session, &framed.message.body) {
+                (None, Some(Body::Hello(hello))) => {
+                    *session = Some(Attached::open(self.connection, hello, &token, sequence, shared)?);
                 }
                 (None, _) => return Err(Refusal::NoHello),
-                (Some(session), Some(agent_message::Body::Hello(hello)))
-                    if hello.session_id != session.id || hello.secret != session.secret =>
-                {
-                    return Err(Refusal::OtherSession(hello.session_id));
-                }
-                (Some(session), Some(agent_message::Body::Dictionary(_))) => {
-                    session.dictionary_bytes += framed.len() as u64;
-                    let max = shared.limits.dictionary_bytes;
-                    if session.dictionary_bytes > max {
-                        return Err(Refusal::DictionaryTooLarge(max));
-                    }
-                }
-                (Some(_), _) => {}
+                (Some(session), _) => session.check(&framed, shared.limits.dictionary_bytes)?,
             }
-            self.has_goodbye |= matches!(message.body, Some(agent_message::Body::Goodbye(_)));
-            let before = self.bytes.len();
-            match hidden {
-                Some(_) => encode_again(&message, checksums, &mut self.bytes).map_err(Refusal::Framing)?,
-                None => self.bytes.extend_from_slice(framed),
-            }
-            self.messages.push((message.sequence, self.bytes.len() - before));
+            self.messages.push(framed);
             // After the Hello, messages may have their full length.
             self.decoder.set_max(shared.limits.message_bytes);
         }
         Ok(())
-    }
-
-    /// Returns sequence number and framed bytes of each message.
-    fn messages(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let mut rest = &self.bytes[..];
-        self.messages.iter().map(move |&(sequence, len)| {
-            let (framed, later) = rest.split_at(len);
-            rest = later;
-            (sequence, framed)
-        })
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.messages.clear();
     }
 }
 
@@ -335,17 +293,9 @@ fn correct_clock(connection: u64, hello: &mut Hello, shared: &Shared) {
     }
 }
 
-/// Frames a message that was changed; with a checksum if the stream has them.
-fn encode_again(message: &AgentMessage, checksums: Checksums, out: &mut Vec<u8>) -> Result<(), FramingError> {
-    match &message.body {
-        Some(body) if checksums == Checksums::Required => encode_body(message.sequence, body, out),
-        _ => encode_frame(message, out),
-    }
-}
-
-/// Replaces control characters of `hello`, which appears in logs, by escapes.
-/// Replaces the secret by its hash, and removes and returns the token: neither must get into recordings. The
-/// hash suffices to recognize an agent that reconnects, also after a restart of the collector.
+/// Escapes control characters of `hello`, which appears in logs, replaces the secret by its hash, and removes and
+/// returns the token: neither of them may get into recordings. The hash suffices to recognize an agent that reconnects,
+/// also after a restart of the collector.
 fn hide(hello: &mut Hello) -> String {
     hello.show();
     if !hello.secret.is_empty() {
@@ -380,11 +330,9 @@ impl RateLimit {
     }
 }
 
-fn send_reject(mut stream: &Stream, refusal: Refusal) -> io::Result<()> {
-    let body = collector_message::Body::Reject(Reject { reason: refusal.to_string() });
+fn send(mut stream: &Stream, body: collector_message::Body) -> io::Result<()> {
     let mut bytes = Vec::new();
-    encode_frame(&CollectorMessage { body: Some(body) }, &mut bytes)
-        .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    encode_frame(&CollectorMessage { body: Some(body) }, &mut bytes).map_err(io::Error::other)?;
     stream.write_all(&bytes)
 }
 
@@ -398,17 +346,12 @@ fn linger(mut stream: &Stream) {
         if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
             return;
         }
-        match stream.read(&mut discarded) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+        if matches!(stream.read(&mut discarded), Ok(0) | Err(_)) {
+            return;
         }
     }
 }
 
 fn unread(error: io::Error) -> Refusal {
     Refusal::Unread(error.kind())
-}
-
-fn is_gone(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -1,11 +1,8 @@
 //! Receives the messages of agents: one thread for each connection, one recording for each session.
 //!
-//! Problem: several agents send at once; any of them may be slow, broken or hostile, reconnect during a session, or
-//! keep its connection open when the collector stops.
-//! Approach: a listener thread waits for connections and the stop signal; each connection has a blocking thread that
-//! appends received messages to the session's recording or to the store, and then acknowledges them. At stop the
-//! listener closes the reading half of every connection: bytes that have arrived are still stored and acknowledged, and
-//! reads return at once.
+//! A listener thread waits for connections and the stop signal. Each connection has a blocking thread, which appends
+//! received messages to the session's recording or to the store and then acknowledges them. At stop the listener closes
+//! the reading half of every connection: bytes that have arrived are still stored and acknowledged.
 //! Invariant: a message is acknowledged only after it was stored; a fault of one connection ends that connection only.
 
 mod access;
@@ -18,7 +15,6 @@ mod places;
 mod refusal;
 mod session;
 mod shared;
-mod sink;
 mod socket;
 
 use std::io::{self, Write};
@@ -37,6 +33,7 @@ use crate::address::Address;
 pub use access::Access;
 pub(crate) use access::equal;
 pub use certificate::CertificateError;
+pub(crate) use clock::now_ns;
 pub use limits::Limits;
 pub use refusal::Refusal;
 use session::Sessions;
@@ -193,22 +190,40 @@ impl Drop for Server {
 const RETRY_MS: u16 = 100;
 
 /// Records the end of the listener on drop, also after a panic.
-struct Listening<'s>(&'s Shared);
+struct RecordEnd<'s>(&'s Shared);
 
-impl Drop for Listening<'_> {
+impl Drop for RecordEnd<'_> {
     fn drop(&mut self) {
         self.0.has_ended.store(true, Ordering::Relaxed);
     }
 }
 
-fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
-    let _listening = Listening(shared);
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    let mut next_id = 0u64;
+/// Accepts all waiting connections and starts their threads; returns the error that ended this.
+fn accept_all(
+    listener: &Listener,
+    shared: &Arc<Shared>,
+    last_id: &mut u64,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<(), io::Error> {
     loop {
-        let mut fds =
-            [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(woken.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::NONE) {
+        match listener.accept() {
+            Ok(stream) => {
+                *last_id += 1;
+                threads.extend(connection::start(*last_id, stream, shared));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
+    let _ending = RecordEnd(shared);
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let mut last_id = 0;
+    loop {
+        let mut waiting = [listener.as_fd(), woken.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match poll(&mut waiting, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => {
                 tracing::error!(%error, "waiting for connections failed; restart the collector to accept connections");
@@ -218,26 +233,14 @@ fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
         let stopping = shared.stopping.load(Ordering::Acquire);
         threads.retain(|thread| !thread.is_finished());
         // At stop, waiting connections are still accepted: their data may be complete.
-        let failed = loop {
-            match listener.accept() {
-                Ok(stream) => {
-                    next_id += 1;
-                    threads.extend(connection::start(next_id, stream, shared));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    break true;
-                }
-            }
-        };
+        let accepted = accept_all(listener, shared, &mut last_id, &mut threads);
         if stopping {
             break;
         }
-        if failed {
+        if let Err(error) = accepted {
+            tracing::warn!(%error, "a connection could not be accepted");
             // The stop signal ends the pause. An error occurs again in the next wait, which logs it.
-            let mut stop = [PollFd::new(woken.as_fd(), PollFlags::POLLIN)];
-            let _ = poll(&mut stop, PollTimeout::from(RETRY_MS));
+            let _ = poll(&mut [PollFd::new(woken.as_fd(), PollFlags::POLLIN)], PollTimeout::from(RETRY_MS));
         }
     }
     for stream in shared.open.lock().streams() {

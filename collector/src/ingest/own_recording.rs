@@ -1,18 +1,15 @@
 //! The recording of a command that profiles one program.
 //!
-//! Problem: an agent repeats what its collector could not store, and waits for it at the end of the program. A command
-//! whose disk is full would only delay the program that it profiles.
-//! Approach: after the first error, one line tells it, and everything that follows is accepted and dropped. What was
-//! written before stays; a file without content is removed.
+//! An agent repeats what its collector could not store, and waits for it at the end of the program; a command whose
+//! disk is full would delay the program that it profiles. So after the first error, one line reports it, and all
+//! further messages are accepted and dropped. The file keeps what was written before; an empty file is removed.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use profile::source::recording::RecordingWriter;
-
-use super::refusal::Refusal;
-use super::sink::SessionSink;
+use profile::source::recording::{RecordingWriter, keep_existing};
+use proto::framing::FramedMessage;
 
 /// A recording that ends at the first error.
 pub(super) struct OwnRecording {
@@ -26,7 +23,7 @@ pub(super) struct OwnRecording {
 impl OwnRecording {
     /// Begins the recording at `path`; an existing one is kept as `FILE.1`.
     pub(super) fn create(path: &Path) -> Self {
-        let created = RecordingWriter::create_beside_existing(path);
+        let created = keep_existing(path).and_then(|()| RecordingWriter::create(path));
         let mut recording = Self { path: path.to_owned(), writer: None, last_sequence: 0, is_empty: true };
         match created {
             Ok(writer) => recording.writer = Some(writer),
@@ -35,7 +32,7 @@ impl OwnRecording {
         recording
     }
 
-    /// Takes a recording that was begun on an earlier connection.
+    /// Continues a recording that was begun on an earlier connection.
     pub(super) fn resumed(path: &Path, writer: RecordingWriter) -> Self {
         Self { path: path.to_owned(), writer: Some(writer), last_sequence: 0, is_empty: false }
     }
@@ -47,37 +44,34 @@ impl OwnRecording {
             self.path.display()
         );
         if self.is_empty && self.path.is_file() {
-            // What cannot be removed stays; the line above is the cause.
+            // A file that cannot be removed remains; the line above has the cause.
             let _ = fs::remove_file(&self.path);
         }
     }
-}
 
-impl SessionSink for OwnRecording {
-    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
-        let mut seen = self.last_sequence;
-        let mut messages = messages.inspect(|(sequence, _)| seen = seen.max(*sequence));
-        let stored = match &mut self.writer {
-            Some(writer) => writer.append(&mut messages),
-            None => Ok(0),
-        };
-        // Those that nobody has asked for as well.
-        messages.for_each(drop);
-        self.last_sequence = seen;
-        match stored {
-            Ok(stored) => self.is_empty &= stored == 0,
-            Err(error) => self.end(&error),
+    /// Records the new ones among `messages`, and returns the highest number received: after an error, messages are
+    /// dropped and acknowledged.
+    pub(super) fn append(&mut self, messages: &[FramedMessage]) -> u64 {
+        let seen = messages.iter().map(|framed| framed.message.sequence).max().unwrap_or(0);
+        self.last_sequence = self.last_sequence.max(seen);
+        match self.writer.as_mut().map(|writer| writer.append(messages)) {
+            Some(Ok(stored)) => self.is_empty &= stored == 0,
+            Some(Err(error)) => self.end(&error),
+            None => {}
         }
-        Ok(self.last_sequence)
+        self.last_sequence
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::v1::AgentMessage;
+
     use super::*;
 
     fn append(recording: &mut OwnRecording, sequence: u64, bytes: &[u8]) -> u64 {
-        recording.append(&mut [(sequence, bytes)].into_iter()).expect("accepted")
+        let message = AgentMessage { sequence, body: None };
+        recording.append(&[FramedMessage { message, bytes: bytes.to_vec() }])
     }
 
     #[test]
@@ -93,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_stays() {
+    fn a_failed_recording_keeps_its_content_and_an_empty_one_is_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.tickwalk");
         let mut recording = OwnRecording::create(&path);

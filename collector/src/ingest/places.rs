@@ -1,15 +1,15 @@
 //! Places of connections.
 //!
-//! Problem: a peer that has no token can open any number of connections and say nothing.
-//! Approach: connections without an accepted `Hello` have places of their own. When these are taken, the oldest
-//! connection among them is closed for the next one: an agent says hello at once, so it gets through.
+//! A peer without a token can open any number of connections and say nothing. So connections without an accepted
+//! `Hello` have places of their own. When these are taken, the oldest such connection is closed for the next one: an
+//! agent sends its `Hello` at once, so it gets through.
 //! Invariant: a peer without the token takes no place of an agent.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::socket::Stream;
 
-/// Second handles of the open connections, to close them.
+/// Handles of the open connections, to close them.
 #[derive(Default)]
 pub(super) struct Places {
     /// Without an accepted `Hello`; ids grow, so the oldest is the first.

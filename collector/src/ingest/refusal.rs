@@ -64,7 +64,7 @@ pub enum Refusal {
     Stopping,
 }
 
-/// Returns the words for an error of files, of which some are meant for anything that can be looked for.
+/// Returns the words for an error of files; those of the standard library are too general for some.
 fn cause(kind: &io::ErrorKind) -> String {
     match kind {
         io::ErrorKind::NotFound => "no such file or directory".to_owned(),

@@ -10,27 +10,39 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use proto::framing::FramedMessage;
 use proto::v1::Hello;
 use rustc_hash::FxHashMap;
 
 use super::own_recording::OwnRecording;
 use super::refusal::Refusal;
-use super::sink::SessionSink;
 use crate::store::{SessionWriter, Store, StoreError};
 use profile::source::recording::{RecordingError, RecordingWriter};
 
+/// Stores the messages of one session.
+pub(super) trait SessionSink: Send {
+    /// Stores the new ones among `messages`, and returns the highest stored sequence number.
+    fn append(&mut self, messages: Vec<FramedMessage>) -> Result<u64, Refusal>;
+}
+
 impl SessionSink for RecordingWriter {
-    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
-        RecordingWriter::append(self, messages).map_err(storage)
+    fn append(&mut self, messages: Vec<FramedMessage>) -> Result<u64, Refusal> {
+        RecordingWriter::append(self, &messages).map_err(storage)
+    }
+}
+
+impl SessionSink for OwnRecording {
+    fn append(&mut self, messages: Vec<FramedMessage>) -> Result<u64, Refusal> {
+        Ok(OwnRecording::append(self, &messages))
     }
 }
 
 impl SessionSink for SessionWriter {
-    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
+    fn append(&mut self, messages: Vec<FramedMessage>) -> Result<u64, Refusal> {
         SessionWriter::append(self, messages).map_err(|error| match error {
             StoreError::SymbolsDropped | StoreError::TooManySessions | StoreError::WriterEnded => {
                 Refusal::Store(error)
@@ -39,6 +51,8 @@ impl SessionSink for SessionWriter {
         })
     }
 }
+
+type Sink = Arc<Mutex<dyn SessionSink>>;
 
 /// Place where sessions are stored.
 #[derive(Clone, Debug)]
@@ -64,7 +78,7 @@ pub struct SessionReport {
 
 struct Session {
     report: SessionReport,
-    writer: Weak<Mutex<dyn SessionSink>>,
+    sink: Weak<Mutex<dyn SessionSink>>,
 }
 
 /// All sessions of a server.
@@ -92,34 +106,32 @@ impl Sessions {
     }
 
     /// Returns the sink of the session of `hello`, and opens it if necessary.
-    pub(super) fn open(&mut self, hello: &Hello) -> Result<Arc<Mutex<dyn SessionSink>>, Refusal> {
-        let known = self.by_id.get(&hello.session_id).and_then(|number| self.in_order.get_mut(number));
-        if let Some(session) = known {
+    pub(super) fn open(&mut self, hello: &Hello) -> Result<Sink, Refusal> {
+        if let Some(session) =
+            self.by_id.get(&hello.session_id).and_then(|begun| self.in_order.get_mut(begun))
+        {
             check_secret(&session.report.hello.secret, hello)?;
-            if let Some(writer) = session.writer.upgrade() {
-                return Ok(writer);
+            if let Some(sink) = session.sink.upgrade() {
+                return Ok(sink);
             }
-            let writer: Arc<Mutex<dyn SessionSink>> = match &self.destination {
-                Destination::Store(store) => in_store(store, hello)?,
-                Destination::Directory(_) => {
-                    Arc::new(Mutex::new(resume_or_create(&session.report.path, hello)?))
-                }
+            let path = &session.report.path;
+            let sink: Sink = match &self.destination {
                 Destination::File(_) => {
-                    let path = &session.report.path;
-                    Arc::new(Mutex::new(OwnRecording::resumed(path, resume_or_create(path, hello)?)))
+                    let recording = OwnRecording::resumed(path, resume_or_create(path, hello)?);
+                    Arc::new(Mutex::new(recording))
                 }
+                destination => open_shared(destination, path, hello)?,
             };
-            session.writer = Arc::downgrade(&writer);
-            return Ok(writer);
+            session.sink = Arc::downgrade(&sink);
+            return Ok(sink);
         }
         if self.in_order.len() >= self.max && !self.evict_one() {
             return Err(Refusal::TooManySessions(self.max));
         }
         let path = self.path_for(hello);
-        let writer: Arc<Mutex<dyn SessionSink>> = match &self.destination {
+        let sink: Sink = match &self.destination {
             Destination::File(_) => Arc::new(Mutex::new(OwnRecording::create(&path))),
-            Destination::Directory(_) => Arc::new(Mutex::new(resume_or_create(&path, hello)?)),
-            Destination::Store(store) => in_store(store, hello)?,
+            destination => open_shared(destination, &path, hello)?,
         };
         tracing::info!(
             pid = hello.pid, session = %format_args!("{:016x}", hello.session_id), command = %hello.command,
@@ -127,9 +139,9 @@ impl Sessions {
         );
         self.by_id.insert(hello.session_id, self.begun);
         let report = SessionReport { hello: hello.clone(), path };
-        self.in_order.insert(self.begun, Session { report, writer: Arc::downgrade(&writer) });
+        self.in_order.insert(self.begun, Session { report, sink: Arc::downgrade(&sink) });
         self.begun += 1;
-        Ok(writer)
+        Ok(sink)
     }
 
     /// Evicts the oldest session without a connection; returns whether there was one.
@@ -138,7 +150,7 @@ impl Sessions {
             return false;
         }
         let mut sessions = self.in_order.iter();
-        let left = sessions.find(|(_, session)| session.writer.strong_count() == 0);
+        let left = sessions.find(|(_, session)| session.sink.strong_count() == 0);
         let Some((&number, session)) = left else { return false };
         self.by_id.remove(&session.report.hello.session_id);
         self.in_order.remove(&number);
@@ -171,15 +183,18 @@ fn check_secret(known: &[u8], hello: &Hello) -> Result<(), Refusal> {
     if known == hello.secret { Ok(()) } else { Err(Refusal::WrongSecret(hello.session_id)) }
 }
 
-fn in_store(store: &Store, hello: &Hello) -> Result<Arc<Mutex<dyn SessionSink>>, Refusal> {
+/// Opens a session in the store, or continues or creates its recording at `path`.
+fn open_shared(destination: &Destination, path: &Path, hello: &Hello) -> Result<Sink, Refusal> {
+    let Destination::Store(store) = destination else {
+        return Ok(Arc::new(Mutex::new(resume_or_create(path, hello)?)));
+    };
     if let Some(known) = store.hello(hello.session_id) {
         check_secret(&known.secret, hello)?;
     }
-    let writer = store.session(hello).map_err(|error| Refusal::Storage(io::Error::from(error).kind()))?;
-    Ok(Arc::new(Mutex::new(writer)))
+    Ok(Arc::new(Mutex::new(store.session(hello).map_err(|error| storage(error.into()))?)))
 }
 
-fn resume_or_create(path: &std::path::Path, hello: &Hello) -> Result<RecordingWriter, Refusal> {
+fn resume_or_create(path: &Path, hello: &Hello) -> Result<RecordingWriter, Refusal> {
     match RecordingWriter::resume(path, hello) {
         Ok(writer) => Ok(writer),
         Err(RecordingError::OtherSession(id)) => Err(Refusal::WrongSecret(id)),

@@ -1,4 +1,4 @@
-//! State shared by listener and connections.
+//! State shared by the listener and its connections.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use super::limits::Limits;
 use super::places::Places;
 use super::session::Sessions;
 
-/// The state.
+/// State shared by listener and connections.
 pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) access: Access,

@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn columns_come_back(values in proptest::collection::vec(any::<u64>(), 0..200), text in ".{0,20}") {
+        fn columns_round_trip(values in proptest::collection::vec(any::<u64>(), 0..200), text in ".{0,20}") {
             let mut block = BlockWriter::default();
             block.number(values.len() as u64);
             block.column(values.iter().copied());

@@ -1,9 +1,9 @@
 //! Closed partitions that cannot be read.
 //!
-//! Problem: one damaged file of a store must neither stop the collector nor hide that its time is missing.
-//! Approach: a closed partition that cannot be opened gets the extension `damaged` and is not opened again; one whose
-//! damage a query meets is left out until the next start. Answers state the gap and its file. Retention removes files
-//! that are set aside as it removes partitions.
+//! One damaged file of a store must neither stop the collector nor hide that its time is missing. A closed partition
+//! that cannot be opened gets the extension `damaged` and is not opened again; one whose damage a query finds is left
+//! out until the next start. Answers state the gap and its file. Retention removes files that are set aside as it
+//! removes partitions.
 
 use std::fs;
 use std::ops::Range;

@@ -3,16 +3,14 @@
 //! Problem: a program can start a virtual thread for each request. A hundred programs with fifty a second fill the
 //! memory of a partition in minutes, and partitions of minutes use up the store's files in days.
 //! Approach: the first [`MOST_VIRTUAL`] of a session in a partition have rows and names of their own. Samples of later
-//! ones are stored for their carriers, as an agent does with virtual threads that it cannot keep; carriers have the
-//! accounts anyway.
+//! ones are stored for their carriers, which have the accounts anyway.
 //! Invariant: CPU time and number of samples stay the same, by session, by stack and by account.
 
 use std::collections::BTreeMap;
 
 use proto::v1::{Thread, ThreadKind};
 
-/// Virtual threads of a session with rows of their own in a partition: 1 MB, so that 256 sessions leave a partition its
-/// day.
+/// Virtual threads of a session with rows of their own in a partition: 1 MB, so 256 sessions leave a partition its day.
 pub(super) const MOST_VIRTUAL: usize = 4096;
 
 /// Virtual threads whose carriers are known. Agents number threads in order of appearance and virtual threads are
@@ -31,7 +29,7 @@ pub(super) struct Folding {
 }
 
 impl Folding {
-    /// Returns whether `thread`, which has a row if `is_known`, gets no row.
+    /// Returns whether `thread` gets no row of its own; `is_known` tells whether it has one.
     pub(super) fn fold(&mut self, thread: &Thread, is_known: bool) -> bool {
         if thread.kind() != ThreadKind::Virtual || thread.carrier == 0 || is_known {
             return false;

@@ -5,77 +5,73 @@
 //! Approach: symbols are copied for sessions with a connection, those with the fewest first, up to half of the
 //! memory; then for the sessions that sent most recently, up to an eighth. Other sessions are copied without symbols,
 //! as far as memory permits. When their agent reconnects, the acknowledged sequence number is lower than before, so
-//! that the agent resends its symbols, as it does to a collector that lost its memory (`design/wire-format.md`).
-//! Invariants: a copied session keeps its last sequence number, so that nothing is stored twice; a new partition has
-//! half of its memory free.
+//! it resends its symbols, as it does to a collector that lost its memory (`design/wire-format.md`). Resending does not
+//! replace the copies: samples in the agent's window have numbers of symbols that only the copies have.
+//! Invariants: a copied session keeps its last sequence number, so nothing is stored twice; a new partition has half
+//! of its memory free.
 
 use std::cmp::Reverse;
 
 use rustc_hash::FxHashSet;
 
-use super::error::StoreError;
 use super::memory::{CONNECTED_SHARE, PartitionMemory};
-use super::partition::Partition;
 use super::session::{StoredSession, Symbols};
 
 /// As [`CONNECTED_SHARE`], for sessions without a connection.
 const OTHERS_SHARE: usize = 8;
 
-/// Copies to `next` the sessions of `previous` that are alive at `now_ns`, and the symbols they may refer to;
-/// `connected` are the sessions with a connection.
+/// Copies to `next` the sessions of `old` that are alive at `now_ns`, and the symbols they may refer to; `connected`
+/// are the sessions with a connection.
 pub(super) fn hand_over(
-    next: &Partition,
-    previous: &Partition,
+    next: &mut PartitionMemory,
+    old: &PartitionMemory,
     connected: &FxHashSet<u64>,
     now_ns: u64,
-) -> Result<(), StoreError> {
-    let old = previous.memory.read();
-    let mut memory = next.memory.write();
-    let memory = &mut *memory;
-    memory.dictionary.limit = old.dictionary.limit;
-    memory.session_limit = old.session_limit;
-    // Agent clocks may be arbitrarily wrong, so they do not decide for sessions that sent something to this
-    // partition.
+) {
+    next.dictionary.limit = old.dictionary.limit;
+    next.session_limit = old.session_limit;
+    // Agent clocks may be arbitrarily wrong, so they do not decide for sessions that sent something to this partition.
     let is_alive = |id: &u64, session: &StoredSession| {
         let has_sent = connected.contains(id) || session.applied > 0;
-        session.goodbye.is_none() && (has_sent || session.is_alive(now_ns))
+        session.seen.goodbye.is_none() && (has_sent || session.is_alive(now_ns))
     };
     let alive = old.sessions.iter().filter(|(id, session)| is_alive(id, session));
     let (mut online, mut offline): (Vec<_>, Vec<_>) = alive.partition(|(id, _)| connected.contains(id));
-    online.sort_by_key(|(_, session)| session.dictionary_bytes + session.row_bytes());
-    offline.sort_by_key(|(_, session)| Reverse((session.applied, session.last_ns)));
-    let all = online.into_iter().zip(std::iter::repeat(CONNECTED_SHARE));
-    for ((&id, session), share) in all.chain(offline.into_iter().zip(std::iter::repeat(OTHERS_SHARE))) {
-        let mut carried = session.for_next_partition();
-        let session_limit = memory.session_limit / share;
-        let has_symbols = session.symbols == Symbols::Present
-            && !session.lacks_symbols
-            && memory.session_bytes() + carried.bytes() + session.row_bytes() <= session_limit
-            && copy_symbols(memory, &mut carried, session, &old, share);
-        if !has_symbols {
-            carried.symbols = Symbols::Dropped;
-            if memory.session_bytes() + carried.bytes() > session_limit {
-                carried.remove_threads();
+    online.sort_by_key(|(_, session)| session.dictionary_bytes + session.rows.bytes());
+    offline.sort_by_key(|(_, session)| Reverse((session.applied, session.seen.last_ns)));
+    for (sessions, share) in [(online, CONNECTED_SHARE), (offline, OTHERS_SHARE)] {
+        let limit = next.session_limit.0 / share;
+        for (&id, session) in sessions {
+            let mut carried = session.for_next_partition();
+            let fits = |next: &PartitionMemory, bytes: usize| next.session_bytes() + bytes <= limit;
+            let has_symbols = session.symbols == Symbols::Present
+                && !session.lacks_symbols
+                && fits(next, carried.bytes() + session.rows.bytes())
+                && copy_symbols(next, &mut carried, session, old, share);
+            if !has_symbols {
+                carried.symbols = Symbols::Dropped;
+                if !fits(next, carried.bytes()) {
+                    carried.remove_threads();
+                }
+                if share != CONNECTED_SHARE && !fits(next, carried.bytes()) {
+                    // The session is dropped, like one that was silent for too long.
+                    continue;
+                }
             }
-            if share != CONNECTED_SHARE && memory.session_bytes() + carried.bytes() > session_limit {
-                // The session is dropped, like one that was silent for too long.
-                continue;
-            }
+            next.insert_session(id, carried);
         }
-        memory.insert_session(id, carried);
     }
-    Ok(())
 }
 
 /// Copies the symbols of `session` to `carried`, all of them or none; returns whether they fit.
 fn copy_symbols(
-    memory: &mut PartitionMemory,
+    next: &mut PartitionMemory,
     carried: &mut StoredSession,
     session: &StoredSession,
     old: &PartitionMemory,
     share: usize,
 ) -> bool {
-    let dictionary = &mut memory.dictionary;
+    let dictionary = &mut next.dictionary;
     let (limit, before) = (dictionary.limit, dictionary.bytes());
     dictionary.limit /= share;
     let rows = session.rows.renumbered(dictionary, &old.dictionary);
@@ -84,7 +80,7 @@ fn copy_symbols(
     dictionary.limit = limit;
     if fits {
         carried.dictionary_bytes = dictionary.bytes() - before;
-        *carried.rows = rows;
+        carried.rows = rows;
     }
     fits
 }

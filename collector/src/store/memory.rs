@@ -4,28 +4,23 @@
 //! ones alike.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use prost::Message as _;
 use proto::rows::{has_equal_columns, rows};
-use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
+use proto::v1::{AgentMessage, Dictionary as Definitions, SampleBatch, Statistics, agent_message::Body};
 use rustc_hash::FxHashMap;
 
-use super::session::{StoredSession, Symbols};
-use super::weight::account_weight;
+use super::session::{StoredSession, Symbols, account_weight};
 use profile::dictionary::Dictionary;
-use profile::source::cell::Cell;
+use profile::source::Sum;
 
 /// Seconds of a minute, the finest bucket of sums.
 pub(super) const MINUTE_S: u64 = 60;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Maximum memory of the sessions of a partition (estimated): introductions, row maps, threads and accounts. A thread
-/// takes about 250 bytes. At three quarters the next partition begins. Threads beyond the limit are not stored: their
-/// samples keep their CPU time and appear as an unknown thread.
-const MOST_SESSION_BYTES: usize = 512 << 20;
-
-/// Memory of threads, and of row maps, that each session may use of the last quarter: about 250 threads.
+/// Memory of threads, and of rows by number, that each session may use of the last quarter: about 250 threads.
 const FEW_BYTES: usize = 64 << 10;
 
 /// Maximum length of an account that is always accepted for a known thread. Agents send shorter ones.
@@ -46,15 +41,6 @@ pub(super) struct OpenMinute {
     pub(super) count: Vec<u32>,
 }
 
-/// The sums of one bucket: by stack, by thread and stack, and by thread and time.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sums {
-    pub(super) stacks: Vec<(u32, Cell)>,
-    pub(super) thread_stacks: Vec<(u32, u32, Cell)>,
-    /// Thread, seconds since the start of the bucket, CPU time.
-    pub(super) times: Vec<(u32, u32, u64)>,
-}
-
 impl OpenMinute {
     pub(super) fn len(&self) -> usize {
         self.thread.len()
@@ -63,24 +49,33 @@ impl OpenMinute {
     /// Returns the sums of the minute.
     pub(super) fn sums(&self) -> Sums {
         let rows = 0..self.len();
-        let cells = rows.clone().map(|row| {
-            let cell = Cell { cpu_ns: self.cpu_ns[row], samples: self.count[row].into() };
-            (self.thread[row], self.stack[row], cell)
+        let stacks = rows.clone().map(|row| {
+            let sum = Sum { cpu_ns: self.cpu_ns[row], samples: self.count[row].into() };
+            (self.thread[row], self.stack[row], sum)
         });
         let times = rows.map(|row| (self.thread[row], self.offset_us[row] / 1_000_000, self.cpu_ns[row]));
-        Sums::merge(cells, times)
+        Sums::merge(stacks, times)
     }
+}
+
+/// The sums of one bucket: by stack, by thread and stack, and by thread and time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) stacks: Vec<(u32, Sum)>,
+    pub(super) thread_stacks: Vec<(u32, u32, Sum)>,
+    /// Thread, seconds since the start of the bucket, CPU time.
+    pub(super) times: Vec<(u32, u32, u64)>,
 }
 
 impl Sums {
     /// Adds up rows of the same thread and stack, and rows of the same thread and time. The results are sorted by key.
     pub(super) fn merge(
-        thread_stacks: impl IntoIterator<Item = (u32, u32, Cell)>,
+        thread_stacks: impl IntoIterator<Item = (u32, u32, Sum)>,
         times: impl IntoIterator<Item = (u32, u32, u64)>,
     ) -> Sums {
-        let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
-        for (thread, stack, cell) in thread_stacks {
-            cells.entry((thread, stack)).or_default().add(cell);
+        let mut sums: FxHashMap<(u32, u32), Sum> = FxHashMap::default();
+        for (thread, stack, sum) in thread_stacks {
+            sums.entry((thread, stack)).or_default().add(sum);
         }
         let mut seconds: FxHashMap<(u32, u32), u64> = FxHashMap::default();
         for (thread, second, cpu_ns) in times {
@@ -88,12 +83,14 @@ impl Sums {
             *sum = sum.saturating_add(cpu_ns);
         }
         let mut thread_stacks: Vec<_> =
-            cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
+            sums.into_iter().map(|((thread, stack), sum)| (thread, stack, sum)).collect();
         thread_stacks.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
         let mut times: Vec<_> =
             seconds.into_iter().map(|((thread, second), cpu_ns)| (thread, second, cpu_ns)).collect();
         times.sort_unstable();
-        Sums { stacks: by_stack(&thread_stacks), thread_stacks, times }
+        let mut stacks: BTreeMap<u32, Sum> = BTreeMap::new();
+        thread_stacks.iter().for_each(|&(_, stack, sum)| stacks.entry(stack).or_default().add(sum));
+        Sums { stacks: stacks.into_iter().collect(), thread_stacks, times }
     }
 
     /// Appends the rows by thread of `other`, not added up.
@@ -108,32 +105,29 @@ impl Sums {
     }
 }
 
-/// Returns the sums over all threads, in ascending order of stacks.
-fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
-    let mut rows: Vec<(u32, Cell)> = thread_stacks.iter().map(|&(_, stack, cell)| (stack, cell)).collect();
-    rows.sort_unstable_by_key(|&(stack, _)| stack);
-    rows.dedup_by(|next, kept| {
-        let is_same = next.0 == kept.0;
-        if is_same {
-            kept.1.add(next.1);
-        }
-        is_same
-    });
-    rows
-}
-
 /// The samples of a message as they were stored.
 #[derive(Clone, Debug)]
 pub(super) struct StoredBatch {
-    /// Thread, stack in the dictionary, CPU time and number of samples.
-    pub(super) cells: Vec<(u32, u32, Cell)>,
+    /// Thread, stack in the dictionary, and CPU time and number of samples.
+    pub(super) sums: Vec<(u32, u32, Sum)>,
     /// Time of the first and of the last sample, in nanoseconds since the epoch.
-    pub(super) first_ns: u64,
-    pub(super) last_ns: u64,
+    pub(super) range_ns: Range<u64>,
+}
+
+/// Maximum memory of the sessions of a partition (estimated): introductions, rows by number, threads and accounts. A
+/// thread takes about 250 bytes. At three quarters the next partition begins. Threads beyond the limit are not stored:
+/// their samples keep their CPU time and appear as an unknown thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionLimit(pub(super) usize);
+
+impl Default for SessionLimit {
+    fn default() -> Self {
+        SessionLimit(512 << 20)
+    }
 }
 
 /// The part of a partition that is in memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PartitionMemory {
     pub(super) dictionary: Dictionary,
     pub(super) sessions: BTreeMap<u64, StoredSession>,
@@ -144,8 +138,7 @@ pub(super) struct PartitionMemory {
     pub(super) open_definitions: usize,
     /// Estimated memory of all sessions.
     session_bytes: usize,
-    /// Maximum of `session_bytes`: [`MOST_SESSION_BYTES`], less in tests.
-    pub(super) session_limit: usize,
+    pub(super) session_limit: SessionLimit,
     /// Threads, accounts and entries refused for lack of memory.
     pub(super) refused_entries: u64,
     /// Virtual threads that are counted for their carriers.
@@ -156,111 +149,101 @@ pub(super) struct PartitionMemory {
     pub(super) is_unloaded: bool,
 }
 
-impl Default for PartitionMemory {
-    fn default() -> Self {
-        PartitionMemory {
-            dictionary: Dictionary::default(),
-            sessions: BTreeMap::new(),
-            open: BTreeMap::new(),
-            open_samples: 0,
-            open_definitions: 0,
-            session_bytes: 0,
-            session_limit: MOST_SESSION_BYTES,
-            refused_entries: 0,
-            folded_threads: 0,
-            applied: 0,
-            is_unloaded: false,
-        }
-    }
-}
-
-/// Returns whether a session that takes `own` of the `whole` bytes may take more; `limit` applies to `whole`.
-fn may_grow(limit: usize, whole: usize, own: usize) -> bool {
-    whole < limit - limit / 4 || own < FEW_BYTES && whole < limit
-}
-
 impl PartitionMemory {
     /// Applies one message of a session and returns its samples as they were stored. A message whose sequence number
     /// was already applied is ignored.
-    pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<StoredBatch> {
-        let is_new = !self.sessions.contains_key(&session_id);
-        let session = self.sessions.entry(session_id).or_default();
-        if !session.accept(message.sequence) {
-            return None;
-        }
-        session.is_changed = true;
+    pub(super) fn apply(&mut self, id: u64, message: AgentMessage) -> Option<StoredBatch> {
+        // While a session is out of the map, `session_bytes` is the memory of all others.
+        let mut session = self
+            .sessions
+            .remove(&id)
+            .inspect(|known| self.session_bytes -= known.bytes())
+            .unwrap_or_default();
+        let is_new = session.seen.accept(message.sequence);
+        let stored = if is_new { self.apply_new(id, &mut session, message) } else { None };
+        self.insert_session(id, session);
+        stored
+    }
+
+    fn apply_new(
+        &mut self,
+        id: u64,
+        session: &mut StoredSession,
+        message: AgentMessage,
+    ) -> Option<StoredBatch> {
         self.applied += 1;
         session.applied = self.applied;
+        session.is_changed = true;
         // An agent that sends a new message knows whether its symbols were dropped.
         session.symbols = Symbols::Present;
-        // Memory of all other sessions.
-        let others = self.session_bytes.saturating_sub(if is_new { 0 } else { session.bytes() });
-        let limit = self.session_limit;
         let dictionary_bytes = self.dictionary.bytes();
         self.dictionary.admit(session.dictionary_bytes);
+        let mut stored = None;
         match message.shown().body {
-            Some(Body::Hello(hello)) => session.introduce(hello),
-            Some(Body::Dictionary(definitions)) => {
-                self.open_definitions += definitions.encoded_len();
-                let refused = self.dictionary.refused();
-                let was_full = refused > 0;
-                if let Some(entries) = &definitions.entries {
-                    if may_grow(limit, others + session.bytes(), session.row_bytes()) {
-                        self.dictionary.define(entries, &mut session.rows);
-                    } else {
-                        self.refused_entries += entries.node_frame.len() as u64;
-                        session.lacks_symbols = true;
-                    }
-                }
-                session.lacks_symbols |= self.dictionary.refused() > refused;
-                if !was_full && self.dictionary.refused() > 0 {
-                    tracing::warn!(
-                        session = format!("{session_id:016x}"),
-                        bytes = self.dictionary.bytes(),
-                        "the dictionary of the current partition is full: new symbols and stacks appear as unknown until the next partition begins"
-                    );
-                }
-                session.dictionary_bytes += self.dictionary.bytes() - dictionary_bytes;
-                for thread in definitions.threads {
-                    let is_known = session.thread(thread.id).is_some();
-                    if session.folding.fold(&thread, is_known) {
-                        self.folded_threads += 1;
-                    } else if may_grow(limit, others + session.bytes(), session.thread_bytes()) {
-                        session.add_thread(thread);
-                    } else {
-                        self.refused_entries += 1;
-                    }
-                }
-            }
-            Some(Body::Samples(batch)) => {
-                let stored = self.add_samples(session_id, &batch);
-                if let Some(session) = self.sessions.get_mut(&session_id) {
-                    session.dictionary_bytes += self.dictionary.bytes() - dictionary_bytes;
-                    self.session_bytes = others + session.bytes();
-                }
-                return stored;
-            }
-            Some(Body::Statistics(mut statistics)) => {
-                session.see(statistics.time_ns, statistics.clock_shift_ms);
-                let (mut own, rest) =
-                    (session.thread_bytes(), others + session.bytes() - session.thread_bytes());
-                let given = statistics.threads.len();
-                statistics.threads.retain(|account| {
-                    let bytes = account_weight(account);
-                    let goes_on = session.account(account.thread).is_some() && bytes <= LONG_ACCOUNT_BYTES;
-                    let is_taken = goes_on || may_grow(limit, rest + own, own);
-                    own += if is_taken && !goes_on { bytes } else { 0 };
-                    is_taken
-                });
-                self.refused_entries += (given - statistics.threads.len()) as u64;
-                self.refused_entries += u64::from(!session.add_statistics(statistics));
-            }
-            Some(Body::Heartbeat(heartbeat)) => session.see(heartbeat.time_ns, 0),
+            Some(Body::Hello(hello)) => session.seen.introduce(hello),
+            Some(Body::Dictionary(definitions)) => self.define(id, session, definitions),
+            Some(Body::Samples(batch)) => stored = self.add_samples(id, session, &batch),
+            Some(Body::Statistics(statistics)) => self.add_statistics(session, statistics),
+            Some(Body::Heartbeat(heartbeat)) => session.seen.see(heartbeat.time_ns, 0),
             Some(Body::Goodbye(goodbye)) => session.end(goodbye.reason),
             None => {}
         }
-        self.session_bytes = others + session.bytes();
-        None
+        session.dictionary_bytes += self.dictionary.bytes() - dictionary_bytes;
+        stored
+    }
+
+    /// Returns whether `session`, which uses `own` bytes of a kind, may use more of it.
+    fn may_grow(&self, session: &StoredSession, own: usize) -> bool {
+        let (limit, whole) = (self.session_limit.0, self.session_bytes + session.bytes());
+        whole < limit - limit / 4 || own < FEW_BYTES && whole < limit
+    }
+
+    fn define(&mut self, id: u64, session: &mut StoredSession, definitions: Definitions) {
+        self.open_definitions += definitions.encoded_len();
+        let refused = self.dictionary.refused();
+        if let Some(entries) = &definitions.entries {
+            if self.may_grow(session, session.rows.bytes()) {
+                self.dictionary.define(entries, &mut session.rows);
+            } else {
+                self.refused_entries += entries.node_frame.len() as u64;
+                session.lacks_symbols = true;
+            }
+        }
+        session.lacks_symbols |= self.dictionary.refused() > refused;
+        if refused == 0 && self.dictionary.refused() > 0 {
+            tracing::warn!(
+                session = format!("{id:016x}"),
+                bytes = self.dictionary.bytes(),
+                "the dictionary of the current partition is full: new symbols and stacks appear as unknown until the next partition begins"
+            );
+        }
+        for thread in definitions.threads {
+            let is_known = session.seen.thread(thread.id).is_some();
+            if session.folding.fold(&thread, is_known) {
+                self.folded_threads += 1;
+            } else if self.may_grow(session, session.thread_bytes) {
+                session.add_thread(thread);
+            } else {
+                self.refused_entries += 1;
+            }
+        }
+    }
+
+    fn add_statistics(&mut self, session: &mut StoredSession, mut statistics: Statistics) {
+        session.seen.see(statistics.time_ns, statistics.clock_shift_ms);
+        let given = statistics.threads.len();
+        let before = session.thread_bytes;
+        statistics.threads.retain(|account| {
+            let bytes = account_weight(account);
+            let is_known = session.seen.account(account.thread).is_some() && bytes <= LONG_ACCOUNT_BYTES;
+            let is_taken = is_known || self.may_grow(session, session.thread_bytes);
+            // Counted as if it were added, for the decision about the next ones.
+            session.thread_bytes += if is_taken && !is_known { bytes } else { 0 };
+            is_taken
+        });
+        session.thread_bytes = before;
+        self.refused_entries += (given - statistics.threads.len()) as u64;
+        self.refused_entries += u64::from(!session.add_statistics(statistics));
     }
 
     /// Recomputes the memory of all sessions, after changes other than messages.
@@ -280,7 +263,7 @@ impl PartitionMemory {
         PartitionMemory { is_unloaded: true, refused_entries, folded_threads, ..PartitionMemory::default() }
     }
 
-    /// Adds a session that began in an earlier partition.
+    /// Adds a session.
     pub(super) fn insert_session(&mut self, id: u64, session: StoredSession) {
         self.session_bytes += session.bytes();
         self.sessions.insert(id, session);
@@ -298,42 +281,45 @@ impl PartitionMemory {
 
     /// Returns whether the memory has no space for one more session.
     pub(super) fn is_full_of_sessions(&self) -> bool {
-        self.session_bytes >= self.session_limit
+        self.session_bytes >= self.session_limit.0
     }
 
     /// Returns whether the next partition would have free memory if it took over the sessions that `is_connected`
     /// selects.
     pub(super) fn next_would_have_space(&self, is_connected: impl Fn(u64) -> bool) -> bool {
-        let connected = self.sessions.iter().filter(|(id, _)| is_connected(**id));
-        let (dictionary_bytes, session_bytes) =
-            connected.fold((0, 0), |(dictionary_bytes, session_bytes), (_, session)| {
-                (dictionary_bytes + session.dictionary_bytes, session_bytes + session.bytes())
-            });
+        let connected =
+            || self.sessions.iter().filter(|(id, _)| is_connected(**id)).map(|(_, session)| session);
+        let dictionary_bytes: usize = connected().map(|session| session.dictionary_bytes).sum();
+        let session_bytes: usize = connected().map(StoredSession::bytes).sum();
         dictionary_bytes <= self.dictionary.limit / CONNECTED_SHARE
-            && session_bytes <= self.session_limit / CONNECTED_SHARE
+            && session_bytes <= self.session_limit.0 / CONNECTED_SHARE
     }
 
     /// Returns whether the memory is so full that the next partition should begin early.
     pub(super) fn is_nearly_full(&self) -> bool {
-        let limit = self.session_limit;
+        let limit = self.session_limit.0;
         self.dictionary.is_nearly_full() || self.session_bytes >= limit - limit / 4
     }
 
-    fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<StoredBatch> {
-        let session = self.sessions.get_mut(&session_id)?;
-        session.uneven_batches += u64::from(!has_equal_columns(batch));
+    fn add_samples(
+        &mut self,
+        id: u64,
+        session: &mut StoredSession,
+        batch: &SampleBatch,
+    ) -> Option<StoredBatch> {
+        session.seen.uneven_batches += u64::from(!has_equal_columns(batch));
         // The minute is out of the map while rows are added to it. A batch covers one minute or two.
         let mut start_s = 0;
         let mut open = OpenMinute::default();
-        let mut stored =
-            StoredBatch { cells: Vec::with_capacity(batch.thread.len()), first_ns: u64::MAX, last_ns: 0 };
+        let mut sums = Vec::with_capacity(batch.thread.len());
+        let mut range_ns = u64::MAX..0;
         for (index, row) in rows(batch).enumerate() {
-            let wall_ns = session.wall_ns(row.time_ns, batch.clock_shift_ms);
+            let wall_ns = session.seen.wall_ns(row.time_ns, batch.clock_shift_ms);
             let minute_s = wall_ns / NS_PER_S / MINUTE_S * MINUTE_S;
             if minute_s != start_s || index == 0 {
-                insert_open(&mut self.open, (start_s, session_id), open);
+                self.insert_open(start_s, id, open);
                 start_s = minute_s;
-                open = self.open.remove(&(start_s, session_id)).unwrap_or_default();
+                open = self.open.remove(&(start_s, id)).unwrap_or_default();
             }
             let stack = self.dictionary.stack_of_node(row.stack, &mut session.rows);
             open.offset_us.push(((wall_ns - start_s * NS_PER_S) / 1000) as u32);
@@ -342,22 +328,18 @@ impl PartitionMemory {
             open.stack.push(stack);
             open.cpu_ns.push(row.cpu_ns);
             open.count.push(u32::try_from(row.count).unwrap_or(u32::MAX));
-            session.count(&row, wall_ns, stack != 0);
-            stored.first_ns = stored.first_ns.min(wall_ns);
-            stored.last_ns = stored.last_ns.max(wall_ns);
-            stored.cells.push((thread, stack, Cell { cpu_ns: row.cpu_ns, samples: row.count }));
+            session.seen.count(&row, wall_ns, stack != 0);
+            range_ns = range_ns.start.min(wall_ns)..range_ns.end.max(wall_ns);
+            sums.push((thread, stack, Sum { cpu_ns: row.cpu_ns, samples: row.count }));
         }
-        if stored.cells.is_empty() {
-            return None;
-        }
-        insert_open(&mut self.open, (start_s, session_id), open);
-        self.open_samples += stored.cells.len();
-        Some(stored)
+        self.insert_open(start_s, id, open);
+        self.open_samples += sums.len();
+        (!sums.is_empty()).then_some(StoredBatch { sums, range_ns })
     }
-}
 
-fn insert_open(minutes: &mut BTreeMap<(u64, u64), OpenMinute>, key: (u64, u64), minute: OpenMinute) {
-    if minute.len() > 0 {
-        minutes.insert(key, minute);
+    fn insert_open(&mut self, start_s: u64, session: u64, minute: OpenMinute) {
+        if minute.len() > 0 {
+            self.open.insert((start_s, session), minute);
+        }
     }
 }

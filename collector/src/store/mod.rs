@@ -1,10 +1,8 @@
 //! Stores what agents send in an embedded database.
 //!
-//! Problem: many sessions send at once, no sample may be acknowledged before it is durable, disks fill up, processes
-//! are killed, and keeping single samples for a year would be expensive and useless.
-//! Approach: one writer thread commits all waiting messages as one journal entry of an SQLite database; then their
-//! connections acknowledge them. Every minute it folds the journal into compressed blocks. Each file (partition)
-//! covers up to a day. Older partitions lose resolution, and are deleted by age and size.
+//! One writer thread commits all waiting messages as one journal entry of an SQLite database; then their connections
+//! acknowledge them. Every minute it folds the journal into compressed blocks. Each file (partition) covers up to a
+//! day. Older partitions lose resolution, and are deleted by age and size.
 //! Invariant: [`SessionWriter::append`] returns success only for messages that survive a power failure, and a message
 //! is stored once however often it is sent.
 //!
@@ -13,15 +11,12 @@
 mod column;
 mod damage;
 mod dictionary;
-mod dictionary_reader;
 mod error;
 mod folding;
 mod follow;
 mod handover;
 mod memory;
 mod partition;
-#[cfg(test)]
-mod quota;
 mod read;
 mod rollup;
 mod session;
@@ -30,21 +25,21 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod upkeep;
-mod weight;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
 use profile::source::{Extent, Gap, Part, Source};
-use proto::framing::FramingError;
+use proto::framing::{FramedMessage, FramingError};
 use proto::v1::Hello;
 
 pub use column::BlockError;
@@ -52,7 +47,7 @@ pub use error::StoreError;
 pub use follow::{Follower, StoredSamples};
 pub use read::View;
 pub use rollup::Level;
-pub use shared::Retention;
+pub use shared::{Retention, Status};
 pub use tally::Tally;
 
 use damage::SetAside;
@@ -72,32 +67,6 @@ const AHEAD_NS: u64 = 3_600_000_000_000;
 /// Name of the file that is locked while a store is open.
 const LOCK: &str = "lock";
 
-/// Counters and sizes of a store, for monitoring.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the metrics of docs/formats.md, one to one")]
-pub struct Status {
-    pub messages: u64,
-    pub received_bytes: u64,
-    pub samples: u64,
-    pub commits: u64,
-    pub commit_ns: u64,
-    pub folds: u64,
-    pub failures: u64,
-    pub waiting_requests: u64,
-    pub open_samples: u64,
-    pub stored_bytes: u64,
-    pub dictionary_bytes: u64,
-    pub dictionary_refused: u64,
-    pub session_bytes: u64,
-    pub virtual_threads_folded: u64,
-    pub sessions_turned_away: u64,
-    pub partitions: u64,
-    pub early_partitions: u64,
-    pub dictionaries_read: u64,
-    pub failing: Option<StoreError>,
-}
-
 /// An open store.
 #[derive(Debug)]
 pub struct Store {
@@ -114,16 +83,7 @@ impl Store {
     /// If the directory or its files cannot be used, or are in use.
     pub fn open(directory: &Path, retention: Retention) -> Result<Store, StoreError> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let lock = lock(directory)?;
-        upkeep::remove_unfinished(directory)?;
-        let mut paths = partition_paths(directory)?;
-        make_private(&paths)?;
-        if paths.is_empty() {
-            paths.push(upkeep::new_path(directory, now_s()));
-        }
-        let (partitions, damaged) = open_all(&paths, false, upkeep::MOST_CLOSED_BYTES)?;
-        let set_aside = damage::set_aside(directory, damaged, false)?;
-        let shared = Arc::new(Shared::new(directory, retention, partitions, set_aside, lock));
+        let shared = open_shared(directory, retention, false)?;
         let (sender, receiver) = sync_channel(WAITING);
         let writer_shared = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
@@ -137,14 +97,10 @@ impl Store {
     /// # Errors
     /// If the directory contains no store, or the store is in use.
     pub fn open_for_reading(directory: &Path) -> Result<Store, StoreError> {
-        let paths = partition_paths(directory)?;
-        if paths.is_empty() {
+        if partition_paths(directory)?.is_empty() {
             return Err(StoreError::NoStore);
         }
-        let lock = lock(directory)?;
-        let (partitions, damaged) = open_all(&paths, true, upkeep::MOST_CLOSED_BYTES)?;
-        let set_aside = damage::set_aside(directory, damaged, true)?;
-        let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, set_aside, lock));
+        let shared = open_shared(directory, Retention::default(), true)?;
         Ok(Store { shared, requests: None, writer: None })
     }
 
@@ -173,19 +129,16 @@ impl Store {
 
     /// Returns the `Hello` of a session, `None` if no readable partition has it.
     pub fn hello(&self, session: u64) -> Option<Hello> {
-        let mut found = None;
-        for view in self.views().iter().rev() {
+        self.views().iter().rev().find_map(|view| {
+            let mut found = None;
             let read = view.sessions(Extent::Account, &|id| id == session, &mut |_, session| {
                 found = Some(session.hello.clone());
             });
             if let Err(error) = read {
                 tracing::warn!(%error, "a partition cannot be searched for a session");
             }
-            if found.is_some() {
-                break;
-            }
-        }
-        found
+            found
+        })
     }
 
     /// Returns a writer for the session that `hello` introduces.
@@ -215,7 +168,7 @@ impl Store {
     /// If the fold fails; nothing is lost then.
     pub fn flush(&self) -> Result<(), StoreError> {
         let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
-        writer::call(requests, |reply| Request::Fold { reply }).map(drop)
+        writer::call(requests, Request::Fold).map(drop)
     }
 
     /// Runs upkeep: roll-ups, a new partition, retention. The writer also runs it every minute.
@@ -224,13 +177,13 @@ impl Store {
     /// If the store cannot be read or written.
     pub fn maintain(&self) -> Result<(), StoreError> {
         let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
-        writer::call(requests, |reply| Request::Upkeep { reply }).map(drop)
+        writer::call(requests, Request::Upkeep).map(drop)
     }
 
     /// Returns the error of the last write, `None` if it succeeded; never waits for the writer.
     pub fn failing(&self) -> Option<StoreError> {
         let has_ended = self.writer.as_ref().is_some_and(JoinHandle::is_finished);
-        if has_ended { Some(StoreError::WriterEnded) } else { *self.shared.failing.lock() }
+        if has_ended { Some(StoreError::WriterEnded) } else { self.shared.status.lock().failing }
     }
 
     /// Returns what was received since the store was opened.
@@ -240,30 +193,18 @@ impl Store {
 
     /// Returns counters and sizes; waits for a fold in progress.
     pub fn status(&self) -> Status {
+        let stored = self.tally().stored;
         let partitions = self.shared.partitions.read().clone();
-        let counters = &self.shared.counters;
-        // Relaxed: counters are shown one by one and never compared.
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut status = Status {
-            messages: get(&counters.messages),
-            received_bytes: get(&counters.bytes),
-            samples: self
-                .tally()
-                .stored
+            samples: stored
                 .values()
-                .flat_map(|services| services.values())
+                .flat_map(BTreeMap::values)
                 .fold(0, |sum, count| sum.saturating_add(*count)),
-            commits: get(&counters.commits),
-            commit_ns: get(&counters.commit_ns),
-            folds: get(&counters.folds),
-            failures: get(&counters.failures),
-            waiting_requests: get(&counters.waiting),
-            sessions_turned_away: get(&counters.turned_away),
-            early_partitions: get(&counters.early_partitions),
             partitions: partitions.len() as u64,
-            dictionaries_read: self.shared.dictionary_reader.read_count(),
+            // Relaxed: a statistics counter.
+            dictionaries_read: self.shared.dictionary_reader.count.load(Ordering::Relaxed),
             failing: self.failing(),
-            ..Status::default()
+            ..*self.shared.status.lock()
         };
         for partition in partitions {
             status.stored_bytes += partition.database.bytes();
@@ -318,24 +259,21 @@ impl Source for Store {
             return None;
         }
         let latest_ns = self.written_ns().saturating_add(AHEAD_NS);
-        let (mut last_ns, mut last_possible_ns) = (0, 0);
+        let mut ends_ns = Vec::new();
         for view in self.views().into_iter().filter(|view| view.gap().is_none()) {
             let end_ns = view.range_ns().end;
             // A partition that cannot be read has no sessions; its next question finds the damage.
             let _ = view.sessions(Extent::Account, &|_| true, &mut |_, session| {
-                let session_ns = session.last_ns.saturating_add(1).min(end_ns);
-                last_ns = session_ns.max(last_ns);
-                if session_ns <= latest_ns {
-                    last_possible_ns = session_ns.max(last_possible_ns);
-                }
+                ends_ns.push(session.last_ns.saturating_add(1).min(end_ns));
             });
         }
         // A clock that is ahead of all others does not decide where the store ends.
-        let end_ns = if last_possible_ns > 1 { last_possible_ns } else { last_ns };
-        Some(end_ns).filter(|&end_ns| end_ns > 1)
+        let possible_ns = ends_ns.iter().copied().filter(|&end_ns| end_ns <= latest_ns).max();
+        let end_ns = possible_ns.filter(|&end_ns| end_ns > 1).or(ends_ns.iter().copied().max());
+        end_ns.filter(|&end_ns| end_ns > 1)
     }
 
-    /// Agents send within a day what they sampled while there was no collector, and clocks differ.
+    /// Agents send samples of up to a day before, taken while there was no collector, and clocks differ.
     fn plausible_ns(&self, now_ns: u64) -> Range<u64> {
         let created_s = |partition: &Arc<Partition>| partition.coverage.read().created_s;
         let first_s = self.shared.partitions.read().iter().map(created_s).min().unwrap_or(0);
@@ -364,34 +302,46 @@ pub struct SessionWriter {
 }
 
 impl SessionWriter {
-    /// Stores the new ones among `messages` (number and framed bytes) and waits until they are durable. Returns the
-    /// sequence number to acknowledge: the highest stored one, or a lower one if the agent has to resend its symbols.
+    /// Stores `messages` durably and returns the highest stored sequence number, which can be acknowledged. It is lower
+    /// if the agent has to resend its symbols.
     ///
     /// # Errors
-    /// If they cannot be stored; then none of them is, and they may be sent again. [`StoreError::SymbolsDropped`] if
-    /// symbols have to come first; the acknowledgement of the first message of a new connection tells the agent so.
-    pub fn append<'a>(&self, messages: impl IntoIterator<Item = (u64, &'a [u8])>) -> Result<u64, StoreError> {
-        let mut bytes = Vec::new();
-        let mut decoded = Vec::new();
-        for (_, framed) in messages {
-            bytes.extend_from_slice(framed);
-            let message = proto::framing::decode_frame(framed)?;
-            decoded.push((framed.len(), message));
-        }
+    /// If nothing could be stored, or the store refuses the session.
+    pub fn append(&self, messages: Vec<FramedMessage>) -> Result<u64, StoreError> {
         let session = self.connected.session;
-        // Relaxed: a statistics gauge.
-        let waiting = &self.connected.shared.counters.waiting;
-        waiting.fetch_add(1, Ordering::Relaxed);
-        let result = writer::call(&self.requests, |reply| {
-            Request::Append(Append { session, bytes, messages: decoded, reply })
-        });
-        waiting.fetch_sub(1, Ordering::Relaxed);
+        let status = &self.connected.shared.status;
+        status.lock().waiting_requests += 1;
+        let append = |reply| Request::Append(Append { session, messages, reply });
+        let result = writer::call(&self.requests, append);
+        status.lock().waiting_requests -= 1;
         result
     }
 }
 
-/// Takes the permissions of everybody from the files at `paths`, which an early version may have given. Those of the
-/// group remain: they are the owner's decision.
+/// Opens all partitions of the store in `directory`, and creates the first one unless `is_read_only`.
+fn open_shared(
+    directory: &Path,
+    retention: Retention,
+    is_read_only: bool,
+) -> Result<Arc<Shared>, StoreError> {
+    let lock = lock(directory)?;
+    if !is_read_only {
+        upkeep::remove_unfinished(directory)?;
+    }
+    let mut paths = partition_paths(directory)?;
+    if !is_read_only {
+        make_private(&paths)?;
+    }
+    if paths.is_empty() {
+        paths.push(upkeep::new_path(directory, now_s()));
+    }
+    let (partitions, damaged) = open_all(&paths, is_read_only, upkeep::MOST_CLOSED_BYTES)?;
+    let set_aside = damage::set_aside(directory, damaged, is_read_only)?;
+    Ok(Arc::new(Shared::new(directory, retention, partitions, set_aside, lock)))
+}
+
+/// Removes permissions of all users from the files at `paths`, which an early version may have given. Those of the
+/// group remain, because the owner may have given them.
 fn make_private(paths: &[PathBuf]) -> Result<(), StoreError> {
     for path in paths {
         let Ok(metadata) = fs::metadata(path) else { continue };

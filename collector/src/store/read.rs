@@ -7,20 +7,32 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::FairMutex;
 
 use super::damage;
-use super::dictionary_reader::DictionaryReader;
 use super::error::StoreError;
 use super::memory::{MINUTE_S, OpenMinute};
-use super::partition::{self, Coverage, Partition, Reading, Table};
+use super::partition::{self, Coverage, Partition, Reading, RowKey};
 use super::rollup::Level;
 use profile::dictionary::Dictionary;
 use profile::session::Session;
-use profile::source::cell::Cell;
-use profile::source::{Extent, Gap, Part, ReadError, Sample, Scope, Threads};
+use profile::source::{Extent, Gap, Kind, Part, ReadError, Row, Sample, Scope, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;
+
+/// Permits one query at a time to read the dictionary of an unloaded partition, which can take a hundred MiB.
+///
+/// A query reads one dictionary, uses it, and frees it before the next one. Other queries wait in a fair queue, so a
+/// query about one partition runs between two dictionaries of a query about many. A query that waits holds no lock and
+/// no open read transaction, and never requests a second dictionary while it has one.
+#[derive(Debug, Default)]
+pub(super) struct DictionaryReader {
+    lock: FairMutex<()>,
+    /// Number of dictionaries read.
+    pub(super) count: AtomicU64,
+}
 
 /// A partition of a store, for queries.
 #[derive(Clone, Debug)]
@@ -38,13 +50,6 @@ struct Plan {
     cut: Vec<u64>,
 }
 
-/// A piece of what a query reads.
-enum Piece<'b> {
-    Sample(Sample),
-    /// The sums of a session in a bucket: level, start in seconds since the epoch, session, block.
-    Sums(Level, u64, u64, &'b [u8]),
-}
-
 impl View {
     pub(super) fn new(partition: Arc<Partition>, dictionary_reader: &Arc<DictionaryReader>) -> View {
         View { partition, dictionary_reader: Arc::clone(dictionary_reader) }
@@ -58,13 +63,10 @@ impl View {
         is_damaged.then(|| damage::gap(self.partition.database.path(), coverage.first_s..coverage.end_s))
     }
 
-    /// Reads with `read`; the first time, after the partition was found complete.
+    /// Reads with `read`; the first time, after the partition was found complete. A closed partition that is damaged is
+    /// left out from then on.
     fn read_checked<R>(&self, read: impl FnOnce() -> Result<R, StoreError>) -> Result<R, ReadError> {
-        self.checked(self.partition.verify().and_then(|()| read()))
-    }
-
-    /// Converts the result of reading. A closed partition that is damaged is left out from then on.
-    fn checked<R>(&self, result: Result<R, StoreError>) -> Result<R, ReadError> {
+        let result = self.partition.verify().and_then(|()| read());
         if let Err(error @ (StoreError::Damaged | StoreError::Block(_))) = result {
             let memory = self.partition.memory.read();
             let is_closed = memory.is_unloaded || memory.dictionary.is_closed();
@@ -87,7 +89,7 @@ impl View {
         let memory = self.partition.memory.read();
         let reading = self.partition.database.begin_read()?;
         let finest = finest_level(&reading.coverage()?);
-        let stored = reading.ends(finest, range_s.clone())?;
+        let stored = partition::THREAD_STACKS.ends(reading.connection()?, finest, range_s.clone())?;
         let open = memory.open.range((range_s.start, 0)..(range_s.end.max(range_s.start), 0));
         let open_s = (open.clone().next().map(|(key, _)| key.0), open.last().map(|(key, _)| key.0));
         let open = open_s.0.zip(open_s.1).map(|(first, last)| first..last + MINUTE_S);
@@ -98,46 +100,16 @@ impl View {
     }
 
     /// Visits open minutes and begins a transaction at the same moment, between two folds.
-    fn begin(
-        &self,
-        scope: &Scope<'_>,
-        mut visit: impl FnMut(Sample) -> Result<(), StoreError>,
-    ) -> Result<Reading<'_>, StoreError> {
+    fn begin(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Row)) -> Result<Reading<'_>, StoreError> {
         let memory = self.partition.memory.read();
         let reading = self.partition.database.begin_read()?;
         let Range { start, end } = minutes_of(scope);
         for (&(start_s, session), minute) in memory.open.range((start, 0)..(end.max(start), 0)) {
             if (scope.sessions)(session) {
-                samples_of(minute, start_s, session, scope).try_for_each(&mut visit)?;
+                samples_of(minute, start_s, session, scope).for_each(|sample| visit(Row::Sample(sample)));
             }
         }
         Ok(reading)
-    }
-
-    /// Visits the sums of `table` and the single samples that cover the scope.
-    fn read(
-        &self,
-        scope: &Scope<'_>,
-        threads: Threads,
-        table: &Table,
-        mut visit: impl FnMut(Piece<'_>) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let reading = self.begin(scope, |sample| visit(Piece::Sample(sample)))?;
-        // Roll-ups and retention as of the snapshot.
-        let plan = plan(&reading.coverage()?, &scope.range_ns, threads);
-        for (level, buckets) in plan.buckets {
-            reading.sums(table, level, buckets, scope.sessions, |start_s, session, block| {
-                visit(Piece::Sums(level, start_s, session, block))
-            })?;
-        }
-        for start_s in plan.cut {
-            reading.raw(start_s..start_s + 1, scope.sessions, |_, session, block| {
-                let minute = partition::read_raw(block)?;
-                samples_of(&minute, start_s, session, scope)
-                    .try_for_each(|sample| visit(Piece::Sample(sample)))
-            })?;
-        }
-        Ok(())
     }
 }
 
@@ -176,7 +148,13 @@ impl Part for View {
         }
         // Waiting for the dictionary reader must not block the writer.
         drop(memory);
-        self.read_checked(|| self.dictionary_reader.read(&self.partition, read))
+        self.read_checked(|| {
+            let _guard = self.dictionary_reader.lock.lock();
+            // Relaxed: a statistics counter.
+            self.dictionary_reader.count.fetch_add(1, Ordering::Relaxed);
+            read(&self.partition.read_dictionary()?);
+            Ok(())
+        })
     }
 
     /// The sessions of an unloaded partition are read from its file one by one. Otherwise no samples can be stored
@@ -192,91 +170,63 @@ impl Part for View {
         if memory.is_unloaded {
             drop(memory);
             return self.read_checked(|| {
-                self.partition.read_sessions(extent, is_selected, |id, session| visit(id, session))
+                self.partition.read_sessions(extent, is_selected, |id, session| visit(id, &session.seen))
             });
         }
         for (&id, session) in memory.sessions.iter().filter(|(id, _)| is_selected(**id)) {
-            visit(id, session);
+            visit(id, &session.seen);
         }
         Ok(())
     }
 
-    fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
+    /// Cells of time are a second wide where minutes are kept, and a minute or an hour in older parts.
+    fn read(&self, scope: &Scope<'_>, kind: Kind<'_>, visit: &mut dyn FnMut(Row)) -> Result<(), ReadError> {
         self.read_checked(|| {
-            self.read(scope, Threads::Together, &partition::STACKS, |piece| {
-                match piece {
-                    Piece::Sample(sample) => visit(sample.session, sample.stack, sample.cell()),
-                    Piece::Sums(_, _, session, block) => {
-                        partition::read_stacks(block, |stack, cell| visit(session, stack, cell))?;
-                    }
-                }
-                Ok(())
-            })
+            let reading = self.begin(scope, visit)?;
+            let (table, threads) = match kind {
+                Kind::Samples => return each_raw(&reading, minutes_of(scope), scope, visit),
+                Kind::Stacks => (partition::STACKS, Threads::Together),
+                Kind::ThreadStacks(_) => (partition::THREAD_STACKS, Threads::Apart),
+                Kind::Times(threads) => (partition::TIMES, threads),
+            };
+            // Roll-ups and retention as of the snapshot.
+            let plan = plan(&reading.coverage()?, &scope.range_ns, threads);
+            for (level, buckets) in plan.buckets {
+                table.range(reading.connection()?, Some(level), buckets, scope.sessions, |key, block| {
+                    read_sums(kind, level, &key, block, visit)
+                })?;
+            }
+            plan.cut
+                .into_iter()
+                .try_for_each(|start_s| each_raw(&reading, start_s..start_s + 1, scope, visit))
         })
     }
+}
 
-    fn thread_stacks(
-        &self,
-        scope: &Scope<'_>,
-        is_selected: &dyn Fn(u64, u32) -> bool,
-        visit: &mut dyn FnMut(u64, u32, u32, Cell),
-    ) -> Result<(), ReadError> {
-        self.read_checked(|| {
-            self.read(scope, Threads::Apart, &partition::THREAD_STACKS, |piece| {
-                match piece {
-                    Piece::Sample(sample) => {
-                        if is_selected(sample.session, sample.thread) {
-                            visit(sample.session, sample.thread, sample.stack, sample.cell());
-                        }
-                    }
-                    Piece::Sums(_, _, session, block) => partition::read_thread_stacks(
-                        block,
-                        |thread| is_selected(session, thread),
-                        |thread, stack, cell| visit(session, thread, stack, cell),
-                    )?,
-                }
-                Ok(())
-            })
-        })
-    }
-
-    /// Cells are a second wide where minutes are kept, and a minute or an hour in older parts.
-    fn times(
-        &self,
-        scope: &Scope<'_>,
-        threads: Threads,
-        visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
-    ) -> Result<(), ReadError> {
-        self.read_checked(|| {
-            self.read(scope, threads, &partition::TIMES, |piece| {
-                match piece {
-                    Piece::Sample(sample) => {
-                        let second = sample.time_ns / NS_PER_S;
-                        visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
-                    }
-                    Piece::Sums(level, start_s, session, block) => {
-                        for (thread, second, cpu_ns) in partition::read_times(block)? {
-                            let from_s = start_s + u64::from(second);
-                            visit(session, thread, from_s..from_s + level.cell_s(), cpu_ns);
-                        }
-                    }
-                }
-                Ok(())
-            })
-        })
-    }
-
-    fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
-        let mut visit = |sample| {
-            visit(sample);
+/// Visits the rows of a block of sums.
+fn read_sums(
+    kind: Kind<'_>,
+    level: Level,
+    key: &RowKey,
+    block: &[u8],
+    visit: &mut dyn FnMut(Row),
+) -> Result<(), StoreError> {
+    let session = key.session;
+    match kind {
+        Kind::Samples => Ok(()),
+        Kind::Stacks => partition::read_stacks(block, |stack, sum| visit(Row::Stack { session, stack, sum })),
+        Kind::ThreadStacks(is_selected) => partition::read_thread_stacks(
+            block,
+            |thread| is_selected(session, thread),
+            |thread, stack, sum| visit(Row::ThreadStack { session, thread, stack, sum }),
+        ),
+        Kind::Times(_) => {
+            for (thread, second, cpu_ns) in partition::read_times(block)? {
+                let from_s = key.start_s + u64::from(second);
+                visit(Row::Time { session, thread, cell_s: from_s..from_s + level.cell_s(), cpu_ns });
+            }
             Ok(())
-        };
-        self.read_checked(|| {
-            let reading = self.begin(scope, &mut visit)?;
-            reading.raw(minutes_of(scope), scope.sessions, |start_s, session, block| {
-                samples_of(&partition::read_raw(block)?, start_s, session, scope).try_for_each(&mut visit)
-            })
-        })
+        }
     }
 }
 
@@ -300,6 +250,20 @@ fn samples_of<'m>(
         Sample { session, time_ns, thread, stack, cpu_ns: minute.cpu_ns[row], count: minute.count[row] }
     };
     (0..minute.len()).map(sample).filter(|sample| scope.range_ns.contains(&sample.time_ns))
+}
+
+/// Visits the single samples of the scope in the blocks of minutes that start in `range_s`.
+fn each_raw(
+    reading: &Reading<'_>,
+    range_s: Range<u64>,
+    scope: &Scope<'_>,
+    visit: &mut dyn FnMut(Row),
+) -> Result<(), StoreError> {
+    partition::RAW.range(reading.connection()?, None, range_s, scope.sessions, |key, block| {
+        let minute = partition::read_raw(block)?;
+        samples_of(&minute, key.start_s, key.session, scope).for_each(|sample| visit(Row::Sample(sample)));
+        Ok(())
+    })
 }
 
 /// Returns the finest level of sums that retention has left.
@@ -355,18 +319,14 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
                 && (at_s + level.width_s()).saturating_mul(NS_PER_S) <= end_ns
         };
         let level = [Level::Day, Level::Hour, Level::Minute].into_iter().find(fits);
-        let Some(level) = level else {
-            // Only the end of the range can lie inside a bucket of the finest level.
-            if has_samples {
-                plan.cut.push(at_s);
-            } else {
-                push_buckets(&mut plan, finest, at_s..at_s + finest.width_s());
-            }
-            at_s += finest.width_s();
-            continue;
-        };
-        push_buckets(&mut plan, level, at_s..at_s + level.width_s());
-        at_s += level.width_s();
+        let end_s = at_s + level.unwrap_or(finest).width_s();
+        // Without a level, the end of the range is inside a bucket of the finest one.
+        if level.is_none() && has_samples {
+            plan.cut.push(at_s);
+        } else {
+            push_buckets(&mut plan, level.unwrap_or(finest), at_s..end_s);
+        }
+        at_s = end_s;
     }
     plan
 }

@@ -24,20 +24,12 @@ impl Level {
 
     /// Returns the seconds of a bucket.
     pub fn width_s(self) -> u64 {
-        match self {
-            Level::Minute => MINUTE_S,
-            Level::Hour => 3600,
-            Level::Day => 86_400,
-        }
+        [MINUTE_S, 3600, 86_400][self as usize]
     }
 
     /// Returns the seconds of a time cell in a bucket.
     pub fn cell_s(self) -> u64 {
-        match self {
-            Level::Minute => 1,
-            Level::Hour => 60,
-            Level::Day => 3600,
-        }
+        [1, 60, 3600][self as usize]
     }
 
     /// Returns the start of the bucket that contains `time_s`.
@@ -46,25 +38,15 @@ impl Level {
     }
 
     pub(super) fn below(self) -> Level {
-        match self {
-            Level::Minute | Level::Hour => Level::Minute,
-            Level::Day => Level::Hour,
-        }
+        if self == Level::Day { Level::Hour } else { Level::Minute }
     }
 
-    /// Returns the sums of a bucket of level `source` that starts at `start_s`, in the resolution of this level.
-    pub(super) fn coarsen(
-        self,
-        session: &mut StoredSession,
-        start_s: u64,
-        source: Level,
-        sums: &Sums,
-    ) -> Sums {
+    /// Returns the sums of a bucket of a finer level that starts at `start_s`, in the resolution of this level.
+    pub(super) fn coarsen(self, session: &mut StoredSession, start_s: u64, sums: &Sums) -> Sums {
         let mut group = |thread: u32| session.group_of(thread);
         let offset_s = start_s - self.start_of(start_s);
-        debug_assert!(source <= self, "a coarser level is never refined");
         let thread_stacks: Vec<_> =
-            sums.thread_stacks.iter().map(|&(thread, stack, cell)| (group(thread), stack, cell)).collect();
+            sums.thread_stacks.iter().map(|&(thread, stack, sum)| (group(thread), stack, sum)).collect();
         let times = sums.times.iter().map(|&(thread, second, cpu_ns)| {
             let second = (offset_s + u64::from(second)) / self.cell_s() * self.cell_s();
             (group(thread), second as u32, cpu_ns)

@@ -1,21 +1,22 @@
-//! A session in the store: its agent, its threads, and its accounts of CPU time.
+//! A session in the store: its agent, its threads, and its accounts of CPU time, with estimates of its memory.
+//!
+//! Invariant: estimates follow the decoded form, which can be much larger than the encoded one.
 
 use std::cmp::Reverse;
-use std::ops::{Deref, DerefMut};
 
+use profile::dictionary::SessionRows;
 use profile::dictionary::stop::UNKNOWN;
 use profile::session::Session;
 use profile::session::thread::{account_owner, named};
 use prost::Message as _;
 use proto::statistics::carry_over;
-use proto::v1::{Hello, Statistics, Thread, ThreadKind};
+use proto::v1::{Hello, Statistics, Thread, ThreadAccount, ThreadKind};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::dictionary::StoredRows;
+use super::dictionary::EntryEnds;
 use super::error::StoreError;
 use super::folding::Folding;
-use super::weight::{SESSION_BYTES, account_weight, statistics_bytes, weight};
 
 /// Maximum accounts of ended threads. A JVM that starts a thread for each request would otherwise fill the store. The
 /// account of the whole process, which is what reports show, does not depend on them.
@@ -34,6 +35,15 @@ const LONG_STATISTICS_BYTES: usize = 64 << 10;
 
 /// Maximum length of the reason in a goodbye; longer ones are cut. Agents send a few words.
 const LONG_REASON_BYTES: usize = 1024;
+
+/// Approximate memory of a thread or an account without its texts.
+const ENTRY_BYTES: usize = 192;
+
+/// Approximate memory of a session's row and its places in maps.
+const SESSION_BYTES: usize = 2048;
+
+/// Memory of a cause with its counts and the allocation of its name.
+const CAUSE_BYTES: usize = 80;
 
 /// Smallest thread number of a group. A group stands for threads whose names differ only in digits.
 pub(super) const FIRST_GROUP: u32 = 1 << 31;
@@ -83,6 +93,15 @@ pub(super) struct SessionRow {
 /// Bytes of the field of the checksum, which is the last one: two of its key, four of its value.
 const CHECKSUM_BYTES: usize = 6;
 
+/// Copies the fields that a session and its row have in common.
+macro_rules! copy_fields {
+    ($from:expr => $to:expr; $($field:ident),*) => { $($to.$field.clone_from(&$from.$field);)* };
+    ($from:expr => $to:expr) => {
+        copy_fields!($from => $to; first_ns, last_ns, goodbye, missing_messages, uneven_batches, samples, sampled_ns,
+            unknown_samples, last_sequence, retired_kernel_ns, retired_sampled_ns, biased)
+    };
+}
+
 impl SessionRow {
     /// Returns the bytes of this row with a checksum at their end.
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
@@ -115,9 +134,9 @@ pub(super) enum Symbols {
 #[derive(Clone, Debug, Default)]
 pub struct StoredSession {
     /// The session as queries see it.
-    known: Session,
+    pub(super) seen: Session,
     /// Estimated memory of threads and accounts.
-    thread_bytes: usize,
+    pub(super) thread_bytes: usize,
     /// Estimated memory of the statistics.
     statistics_bytes: usize,
     /// Estimated memory of the dictionary rows that this session was the first to define.
@@ -128,7 +147,9 @@ pub struct StoredSession {
     /// Position of its last message among all messages applied to the partition.
     pub(super) applied: u64,
     /// Dictionary rows by the entry numbers of the session, while the session may refer to them.
-    pub(super) rows: Box<StoredRows>,
+    pub(super) rows: SessionRows,
+    /// The rows from these numbers on are not in the database.
+    pub(super) stored_rows: EntryEnds,
     /// Threads that no fold has written yet.
     pub(super) unstored_threads: Vec<Thread>,
     pub(super) is_changed: bool,
@@ -137,24 +158,10 @@ pub struct StoredSession {
     groups: FxHashMap<String, Thread>,
 }
 
-impl Deref for StoredSession {
-    type Target = Session;
-
-    fn deref(&self) -> &Session {
-        &self.known
-    }
-}
-
-impl DerefMut for StoredSession {
-    fn deref_mut(&mut self) -> &mut Session {
-        &mut self.known
-    }
-}
-
 impl StoredSession {
     /// Returns whether the agent may still send: it sent no goodbye, and was not silent for a day.
-    pub fn is_alive(&self, now_ns: u64) -> bool {
-        self.goodbye.is_none() && now_ns.saturating_sub(self.last_ns) < ALIVE_NS
+    pub(super) fn is_alive(&self, now_ns: u64) -> bool {
+        self.seen.goodbye.is_none() && now_ns.saturating_sub(self.seen.last_ns) < ALIVE_NS
     }
 
     pub(super) fn add_thread(&mut self, thread: Thread) {
@@ -165,78 +172,72 @@ impl StoredSession {
 
     fn keep_thread(&mut self, thread: Thread) {
         self.thread_bytes += weight(&thread);
-        if let Some(old) = self.known.add_thread(thread) {
+        if let Some(old) = self.seen.add_thread(thread) {
             self.thread_bytes -= weight(&old);
         }
     }
 
-    /// Returns the estimated memory of threads and accounts.
-    pub(super) fn thread_bytes(&self) -> usize {
-        self.thread_bytes
-    }
-
-    /// Returns the estimated memory of the map from entry numbers to dictionary rows.
-    pub(super) fn row_bytes(&self) -> usize {
-        self.rows.bytes()
-    }
-
     /// Returns the estimated memory of the session without its dictionary rows.
     pub(super) fn bytes(&self) -> usize {
-        let hello = self.hello.encoded_len();
         SESSION_BYTES
-            + hello
+            + self.seen.hello.encoded_len()
             + self.statistics_bytes
-            + self.row_bytes()
+            + self.rows.bytes()
             + self.thread_bytes
             + self.folding.bytes()
     }
 
     /// Removes threads and their accounts.
     pub(super) fn remove_threads(&mut self) {
-        self.known.clear_threads();
+        self.seen.clear_threads();
         self.unstored_threads.clear();
         self.thread_bytes = 0;
     }
 
     /// Stores statistics. If they are longer than those of any agent, stores only the accounts and returns `false`.
     pub(super) fn add_statistics(&mut self, mut statistics: Statistics) -> bool {
-        for account in std::mem::take(&mut statistics.threads) {
-            self.thread_bytes += account_weight(&account);
-            if let Some(old) = self.known.add_account(account) {
-                self.thread_bytes -= account_weight(&old);
-            }
-        }
-        if self.accounts().len() > 2 * ENDED_ACCOUNTS {
-            let ended = self.accounts().filter(|account| account.ended).count();
+        std::mem::take(&mut statistics.threads).into_iter().for_each(|account| self.add_account(account));
+        if self.seen.accounts().len() > 2 * ENDED_ACCOUNTS {
+            let ended = self.seen.accounts().filter(|account| account.ended).count();
             self.retire_ended(ended.saturating_sub(ENDED_ACCOUNTS));
         }
-        if let Some(older) = &self.statistics {
+        if let Some(older) = &self.seen.statistics {
             carry_over(older, &mut statistics);
         }
         let bytes = statistics_bytes(&statistics);
         let is_taken = bytes <= LONG_STATISTICS_BYTES;
         if is_taken {
             self.statistics_bytes = bytes;
-            self.statistics = Some(statistics);
+            self.seen.statistics = Some(statistics);
         }
         is_taken
     }
 
-    /// Stores the reason of the goodbye, and frees the row map.
-    pub(super) fn end(&mut self, mut reason: String) {
-        if reason.len() > LONG_REASON_BYTES {
-            reason.truncate(reason.floor_char_boundary(LONG_REASON_BYTES));
-            reason.shrink_to_fit();
+    fn add_account(&mut self, account: ThreadAccount) {
+        self.thread_bytes += account_weight(&account);
+        if let Some(old) = self.seen.add_account(account) {
+            self.thread_bytes -= account_weight(&old);
         }
-        self.goodbye = Some(reason);
-        *self.rows = StoredRows::default();
+    }
+
+    /// Stores the reason of the goodbye, and frees the rows by number.
+    pub(super) fn end(&mut self, mut reason: String) {
+        reason.truncate(reason.floor_char_boundary(LONG_REASON_BYTES));
+        reason.shrink_to_fit();
+        self.seen.goodbye = Some(reason);
+        self.free_rows();
+    }
+
+    /// Frees the rows by number, to which no message will refer.
+    pub(super) fn free_rows(&mut self) {
+        (self.rows, self.stored_rows) = Default::default();
     }
 
     /// Replaces up to `count` accounts of ended threads by their sum.
     fn retire_ended(&mut self, count: usize) {
-        let ended = self.accounts().filter(|account| account.ended).map(|account| account.thread);
+        let ended = self.seen.accounts().filter(|account| account.ended).map(|account| account.thread);
         let ended: Vec<u32> = ended.take(count).collect();
-        for account in ended.into_iter().filter_map(|thread| self.known.retire(thread)) {
+        for account in ended.into_iter().filter_map(|thread| self.seen.retire(thread)) {
             self.thread_bytes -= account_weight(&account);
         }
     }
@@ -246,16 +247,15 @@ impl StoredSession {
         if thread >= FIRST_GROUP {
             return thread;
         }
-        let known = self.thread(thread);
+        let known = self.seen.thread(thread);
         let name = group_name(known.map_or(UNKNOWN, |thread| &thread.name));
         if let Some(group) = self.groups.get(&name) {
             return group.id;
         }
         let kind = known.map_or(ThreadKind::Unspecified as i32, |thread| thread.kind);
-        // The number is a hash of the name, so that it is the same in every partition; on a collision, the next free
-        // one.
+        // The number is a hash of the name, so it is the same in every partition; on a collision, the next free one.
         let mut id = FIRST_GROUP | xxh3_64(name.as_bytes()) as u32;
-        while self.thread(id).is_some() {
+        while self.seen.thread(id).is_some() {
             id = FIRST_GROUP | id.wrapping_add(1);
         }
         // Groups of virtual threads have no carrier, because their members move between carriers.
@@ -281,13 +281,11 @@ impl StoredSession {
 
     /// Returns the session as a new partition continues it, without symbols.
     pub(super) fn for_next_partition(&self) -> StoredSession {
-        let is_over = |id: u32| self.account(id).is_some_and(|account| account.ended);
-        let has_account = |thread: &Thread| self.account(thread.id).is_some();
-        let (mut threads, mut others): (Vec<Thread>, Vec<Thread>) = self
-            .threads()
-            .filter(|thread| thread.id < FIRST_GROUP && !is_over(account_owner(thread)))
-            .cloned()
-            .partition(has_account);
+        let is_over = |id: u32| self.seen.account(id).is_some_and(|account| account.ended);
+        let has_account = |thread: &&Thread| self.seen.account(thread.id).is_some();
+        let alive =
+            self.seen.threads().filter(|thread| thread.id < FIRST_GROUP && !is_over(account_owner(thread)));
+        let (mut threads, mut others): (Vec<&Thread>, Vec<&Thread>) = alive.partition(has_account);
         // Agents number threads in order of appearance, so recently sampled ones are among the newest.
         others.sort_unstable_by_key(|thread| Reverse(thread.id));
         others.truncate(THREADS_CARRIED);
@@ -297,69 +295,38 @@ impl StoredSession {
             thread.kind() != ThreadKind::Virtual || virtual_threads <= VIRTUAL_CARRIED
         });
         threads.append(&mut others);
-        let mut known = self.known.clone();
-        known.clear_threads();
+        let mut seen = self.seen.clone();
+        seen.clear_threads();
         let mut session = StoredSession {
-            known,
+            seen,
             statistics_bytes: self.statistics_bytes,
             symbols: self.symbols,
             folding: self.folding.for_next_partition(),
             is_changed: true,
             ..StoredSession::default()
         };
-        for account in self.accounts() {
-            session.thread_bytes += account_weight(account);
-            session.known.add_account(account.clone());
-        }
+        self.seen.accounts().for_each(|account| session.add_account(account.clone()));
         session.retire_ended(usize::MAX);
-        for thread in threads {
-            session.add_thread(thread);
-        }
+        threads.into_iter().for_each(|thread| session.add_thread(thread.clone()));
         session
     }
 
     pub(super) fn to_row(&self) -> SessionRow {
-        let mut statistics = self.statistics.clone();
+        let mut statistics = self.seen.statistics.clone();
         if let Some(statistics) = &mut statistics {
-            statistics.threads = self.accounts().cloned().collect();
+            statistics.threads = self.seen.accounts().cloned().collect();
         }
-        SessionRow {
-            hello: Some(self.hello.clone()),
-            first_ns: self.first_ns,
-            last_ns: self.last_ns,
-            goodbye: self.goodbye.clone(),
-            statistics,
-            missing_messages: self.missing_messages,
-            uneven_batches: self.uneven_batches,
-            samples: self.samples,
-            sampled_ns: self.sampled_ns,
-            unknown_samples: self.unknown_samples,
-            last_sequence: self.last_sequence,
-            retired_kernel_ns: self.retired_kernel_ns,
-            retired_sampled_ns: self.retired_sampled_ns,
-            symbols_dropped: self.symbols != Symbols::Present,
-            biased: self.biased,
-            checksum: None,
-        }
+        let (hello, symbols_dropped) = (Some(self.seen.hello.clone()), self.symbols != Symbols::Present);
+        let mut row = SessionRow { hello, statistics, symbols_dropped, ..SessionRow::default() };
+        copy_fields!(self.seen => row);
+        row
     }
 
     pub(super) fn from_row(row: SessionRow) -> StoredSession {
         let symbols = if row.symbols_dropped { Symbols::Dropped } else { Symbols::Present };
         let mut session = StoredSession { symbols, ..StoredSession::default() };
-        let known = &mut session.known;
-        known.hello = row.hello.unwrap_or_default();
-        known.first_ns = row.first_ns;
-        known.last_ns = row.last_ns;
-        known.goodbye = row.goodbye;
-        known.missing_messages = row.missing_messages;
-        known.uneven_batches = row.uneven_batches;
-        known.samples = row.samples;
-        known.biased = row.biased;
-        known.sampled_ns = row.sampled_ns;
-        known.unknown_samples = row.unknown_samples;
-        known.last_sequence = row.last_sequence;
-        known.retired_kernel_ns = row.retired_kernel_ns;
-        known.retired_sampled_ns = row.retired_sampled_ns;
+        copy_fields!(row => session.seen);
+        session.seen.hello = row.hello.unwrap_or_default();
         if let Some(statistics) = row.statistics {
             session.add_statistics(statistics);
         }
@@ -380,10 +347,33 @@ fn group_name(name: &str) -> String {
     group
 }
 
+/// Returns the approximate memory of an entry: its texts, its row, and its place in a map.
+fn weight(entry: &impl prost::Message) -> usize {
+    entry.encoded_len() + ENTRY_BYTES
+}
+
+/// As [`weight`], for an account; an encoded loss may have only two bytes.
+pub(super) fn account_weight(account: &ThreadAccount) -> usize {
+    weight(account) + account.lost.len() * CAUSE_BYTES
+}
+
+/// Returns the approximate memory of statistics without accounts.
+fn statistics_bytes(statistics: &Statistics) -> usize {
+    let causes = statistics.stops.len() + statistics.lost.len() + statistics.failed.len();
+    let added = statistics.unloading.as_ref().and_then(|unloading| unloading.pause_added_ns.as_ref());
+    let Statistics { handler_cycles, walk_ns, drain_ns, drain_requests, .. } = statistics;
+    let histograms = [handler_cycles, walk_ns, drain_ns, drain_requests].map(Option::as_ref);
+    // A number of a histogram may have one byte encoded, and has eight in memory.
+    let numbers =
+        histograms.into_iter().chain([added]).flatten().map(|one| one.bucket.len() + one.bucket_count.len());
+    statistics.encoded_len()
+        + causes * CAUSE_BYTES
+        + statistics.self_tests.len() * 2 * CAUSE_BYTES
+        + numbers.sum::<usize>() * size_of::<u64>()
+}
+
 #[cfg(test)]
 mod tests {
-    use proto::v1::ThreadAccount;
-
     use super::*;
 
     #[test]
@@ -410,7 +400,7 @@ mod tests {
         assert_ne!(session.group_of(1), session.group_of(3));
         let group = session.group_of(1);
         assert_eq!(session.group_of(group), group);
-        assert_eq!(session.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));
+        assert_eq!(session.seen.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));
     }
 
     #[test]
@@ -431,19 +421,19 @@ mod tests {
             ..Thread::default()
         });
         let carried = session.for_next_partition();
-        assert!(carried.threads().count() <= THREADS_CARRIED + 1, "{}", carried.threads().count());
-        assert!(carried.thread(1).is_some(), "thread 1 is alive");
-        assert!(carried.thread(count + 1).is_some());
+        assert!(carried.seen.threads().count() <= THREADS_CARRIED + 1, "{}", carried.seen.threads().count());
+        assert!(carried.seen.thread(1).is_some(), "thread 1 is alive");
+        assert!(carried.seen.thread(count + 1).is_some());
         // The accounts of the others were retired, so only their numbers show that they ended.
         let again = carried.for_next_partition();
-        assert!(again.threads().count() <= THREADS_CARRIED + 1, "{}", again.threads().count());
-        assert_eq!(again.kernel_ns(), u64::from(count));
+        assert!(again.seen.threads().count() <= THREADS_CARRIED + 1, "{}", again.seen.threads().count());
+        assert_eq!(again.seen.kernel_ns(), u64::from(count));
     }
 
     #[test]
     fn a_session_row_round_trips() {
         let mut session = StoredSession::default();
-        (session.samples, session.goodbye) = (7, Some("stop".into()));
+        (session.seen.samples, session.seen.goodbye) = (7, Some("stop".into()));
         session.add_thread(Thread { id: 1, name: "exec-1".into(), ..Thread::default() });
         let group = session.group_of(1);
         session.add_statistics(Statistics {
@@ -453,9 +443,9 @@ mod tests {
         });
         let mut back = StoredSession::from_row(session.to_row());
         session.unstored_groups().into_iter().for_each(|group| back.restore_thread(group));
-        assert_eq!((back.samples, back.goodbye.as_deref()), (7, Some("stop")));
-        assert_eq!(back.account(1).map(|account| account.kernel_ns), Some(5));
-        assert_eq!(back.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));
-        assert_eq!(back.statistics.as_ref().map(|statistics| statistics.requests), Some(9));
+        assert_eq!((back.seen.samples, back.seen.goodbye.as_deref()), (7, Some("stop")));
+        assert_eq!(back.seen.account(1).map(|account| account.kernel_ns), Some(5));
+        assert_eq!(back.seen.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));
+        assert_eq!(back.seen.statistics.as_ref().map(|statistics| statistics.requests), Some(9));
     }
 }

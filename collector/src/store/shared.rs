@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +9,10 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
 use super::damage::SetAside;
-use super::dictionary_reader::DictionaryReader;
 use super::error::StoreError;
 use super::follow::Follower;
 use super::partition::Partition;
+use super::read::DictionaryReader;
 use super::tally::Tally;
 
 /// Limits of the size and the age of a store's data.
@@ -39,18 +38,30 @@ impl Default for Retention {
     }
 }
 
-/// Counters of a store since it was opened.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) messages: AtomicU64,
-    pub(super) bytes: AtomicU64,
-    pub(super) commits: AtomicU64,
-    pub(super) commit_ns: AtomicU64,
-    pub(super) folds: AtomicU64,
-    pub(super) failures: AtomicU64,
-    pub(super) early_partitions: AtomicU64,
-    pub(super) turned_away: AtomicU64,
-    pub(super) waiting: AtomicU64,
+/// Counters since the store was opened, and sizes, for monitoring.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the metrics of docs/formats.md, one to one")]
+pub struct Status {
+    pub messages: u64,
+    pub received_bytes: u64,
+    pub samples: u64,
+    pub commits: u64,
+    pub commit_ns: u64,
+    pub folds: u64,
+    pub failures: u64,
+    pub waiting_requests: u64,
+    pub open_samples: u64,
+    pub stored_bytes: u64,
+    pub dictionary_bytes: u64,
+    pub dictionary_refused: u64,
+    pub session_bytes: u64,
+    pub virtual_threads_folded: u64,
+    pub sessions_turned_away: u64,
+    pub partitions: u64,
+    pub early_partitions: u64,
+    pub dictionaries_read: u64,
+    pub failing: Option<StoreError>,
 }
 
 /// State shared by the writer and readers.
@@ -62,10 +73,9 @@ pub(super) struct Shared {
     pub(super) partitions: RwLock<Vec<Arc<Partition>>>,
     /// Files that are set aside because they are damaged.
     pub(super) set_aside: Mutex<Vec<SetAside>>,
-    pub(super) counters: Counters,
+    /// Counters, and the error of the last write; sizes are added when the status is read.
+    pub(super) status: Mutex<Status>,
     pub(super) tally: Mutex<Tally>,
-    /// The error of the last write, `None` if it succeeded.
-    pub(super) failing: Mutex<Option<StoreError>>,
     /// State of logging failures.
     pub(super) failure_log: Mutex<FailureLog>,
     /// Receives stored samples, if there is a follower.
@@ -91,12 +101,11 @@ impl Shared {
             retention,
             partitions: RwLock::new(partitions),
             set_aside: Mutex::new(set_aside),
-            counters: Counters::default(),
+            status: Mutex::default(),
             tally: Mutex::default(),
-            failing: Mutex::new(None),
-            failure_log: Mutex::new(FailureLog::default()),
+            failure_log: Mutex::default(),
             follower: OnceLock::new(),
-            connected: Mutex::new(FxHashMap::default()),
+            connected: Mutex::default(),
             early_start: Mutex::new(EarlyStart { not_before: Instant::now(), last_began: None }),
             dictionary_reader: Arc::default(),
             _lock: lock,
@@ -135,8 +144,8 @@ impl Drop for Connected {
     }
 }
 
-/// Time for which writes must succeed until a failure is logged as over. On a nearly full disk, a short message may fit
-/// between two that do not; each would log two lines.
+/// Time for which writes must succeed until a failure is logged as over: on a nearly full disk, short messages fit
+/// between longer ones.
 pub(super) const RECOVERY: Duration = Duration::from_secs(1);
 
 /// Decides which results of writes are logged.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use profile::session::Session;
 use profile::session::account::Waiting;
 use proto::v1::Lost;
 
@@ -45,8 +46,8 @@ pub(super) struct Received {
 
 impl Received {
     pub(super) fn of(session: Option<&StoredSession>) -> Received {
-        let samples = session.map_or(0, |session| session.samples);
-        let statistics = session.and_then(|session| session.statistics.as_ref());
+        let samples = session.map_or(0, |session| session.seen.samples);
+        let statistics = session.and_then(|session| session.seen.statistics.as_ref());
         Received {
             samples,
             biased: statistics.and_then(|statistics| statistics.biased),
@@ -58,7 +59,7 @@ impl Received {
 
 impl Tally {
     /// Adds what `session` received since `before`.
-    pub(super) fn add(&mut self, before: &Received, session: &StoredSession) {
+    pub(super) fn add(&mut self, before: &Received, session: &Session) {
         let stored = self.stored.entry(session.mode().name()).or_default();
         add(stored, session.service(), session.samples.saturating_sub(before.samples));
         for lost in session.statistics.iter().flat_map(|statistics| &statistics.lost) {

@@ -91,19 +91,18 @@ fn has_reached_limit(partition: &Partition, retention: &Retention, now_s: u64) -
             || partition.database.length() > retention.bytes / PARTITION_SHARE)
 }
 
-/// Begins a new partition early, because the memory of the current one is nearly full, so that new symbols can be
-/// stored.
+/// Begins a new partition early, because the memory of the current one is nearly full.
 pub(super) fn begin_early(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let current = shared.current()?;
-    let (dictionary_bytes, session_bytes) = {
+    {
         let memory = current.memory.read();
-        (memory.dictionary.bytes(), memory.session_bytes())
-    };
-    tracing::warn!(
-        dictionary_bytes,
-        session_bytes,
-        "symbols or sessions nearly fill the memory of the current partition; the next one begins early"
-    );
+        let (dictionary_bytes, session_bytes) = (memory.dictionary.bytes(), memory.session_bytes());
+        tracing::warn!(
+            dictionary_bytes,
+            session_bytes,
+            "symbols or sessions nearly fill the memory of the current partition; the next one begins early"
+        );
+    }
     begin_next(shared, &current, now_s)?;
     unload_oldest(&shared.partitions.read(), MOST_CLOSED_BYTES);
     remove_oldest(shared, now_s)
@@ -147,7 +146,8 @@ fn create_next(
 ) -> Result<Partition, StoreError> {
     let unfinished = path.with_extension(UNFINISHED);
     let made = Partition::open(&unfinished, now_s, false).and_then(|mut next| {
-        handover::hand_over(&next, current, connected, now_s.saturating_mul(1_000_000_000))?;
+        let now_ns = now_s.saturating_mul(1_000_000_000);
+        handover::hand_over(&mut next.memory.write(), &current.memory.read(), connected, now_ns);
         next.fold()?;
         next.database.rename(path)?;
         Ok(next)
@@ -172,13 +172,10 @@ pub(super) fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
 
 /// Removes the levels of a closed partition of this age that the retention does not permit.
 fn coarsen(partition: &Partition, retention: &Retention, age_s: u64) -> Result<(), StoreError> {
-    let coverage = *partition.coverage.read();
     let limits = [retention.samples, retention.minutes, retention.hours];
     let levels = limits.iter().take_while(|limit| age_s > limit.as_secs()).count() as u64;
-    if levels > coverage.removed {
-        if !partition.remove_levels(levels)? {
-            return Ok(());
-        }
+    let removed = partition.coverage.read().removed;
+    if levels > removed && partition.remove_levels(levels)? {
         tracing::info!(partition = %partition.database.path().display(), levels, "removed the finest levels of a partition");
     }
     Ok(())

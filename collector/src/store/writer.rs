@@ -4,18 +4,17 @@
 //! speed of the disk and not the number of agents.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use proto::v1::AgentMessage;
+use proto::framing::FramedMessage;
 use proto::v1::agent_message::Body;
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::follow::StoredSamples;
-use super::memory::PartitionMemory;
-use super::partition::{Partition, SessionMessages};
+use super::memory::{PartitionMemory, StoredBatch};
+use super::partition::Partition;
 use super::read::View;
 use super::session::Symbols;
 use super::shared::{RECOVERY, Shared, now_s};
@@ -43,12 +42,19 @@ const MOST_SAMPLES: usize = 4 * FOLD_SAMPLES;
 /// Time between folds.
 const FOLD_EVERY: Duration = Duration::from_secs(60);
 
+/// Minimum time between early partitions while connected sessions fill most of the memory: a new partition frees
+/// little then.
+const RENEW_EVERY: Duration = Duration::from_secs(3600);
+
+/// Receives the result of a request: the sequence number to acknowledge, or 0.
+pub(super) type Reply = SyncSender<Result<u64, StoreError>>;
+
 /// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Request {
     Append(Append),
-    Fold { reply: SyncSender<Result<u64, StoreError>> },
-    Upkeep { reply: SyncSender<Result<u64, StoreError>> },
+    Fold(Reply),
+    Upkeep(Reply),
     End,
 }
 
@@ -56,16 +62,24 @@ pub(super) enum Request {
 #[derive(Debug)]
 pub(super) struct Append {
     pub(super) session: u64,
-    pub(super) bytes: Vec<u8>,
-    /// Length of the framed bytes, and the decoded message.
-    pub(super) messages: Vec<(usize, AgentMessage)>,
-    pub(super) reply: SyncSender<Result<u64, StoreError>>,
+    pub(super) messages: Vec<FramedMessage>,
+    pub(super) reply: Reply,
+}
+
+impl Append {
+    fn bytes(&self) -> usize {
+        self.messages.iter().map(|framed| framed.bytes.len()).sum()
+    }
+
+    fn first_sequence(&self) -> Option<u64> {
+        self.messages.first().map(|framed| framed.message.sequence)
+    }
 }
 
 /// Sends a request and waits for its result.
 pub(super) fn call(
     requests: &SyncSender<Request>,
-    request: impl FnOnce(SyncSender<Result<u64, StoreError>>) -> Request,
+    request: impl FnOnce(Reply) -> Request,
 ) -> Result<u64, StoreError> {
     let (reply, answer) = sync_channel(1);
     requests.send(request(reply)).map_err(|_| StoreError::WriterEnded)?;
@@ -75,30 +89,25 @@ pub(super) fn call(
 pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
     let mut fold_at = Instant::now() + FOLD_EVERY;
     loop {
-        let wait = fold_at.saturating_duration_since(Instant::now());
-        let first = match requests.recv_timeout(wait) {
+        let mut next = match requests.recv_timeout(fold_at.saturating_duration_since(Instant::now())) {
             Ok(request) => Some(request),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let mut appends: Vec<Append> = Vec::new();
-        let mut bytes_waiting = 0;
-        let mut folds = Vec::new();
-        let mut ends = false;
-        let mut next = first;
+        let (mut appends, mut folds, mut bytes, mut ends) = (Vec::new(), Vec::new(), 0, false);
         while let Some(request) = next {
             match request {
                 Request::Append(append) => {
-                    bytes_waiting += append.bytes.len();
+                    bytes += append.bytes();
                     appends.push(append);
                 }
-                Request::Fold { reply } => folds.push(reply),
-                Request::Upkeep { reply } => {
+                Request::Fold(reply) => folds.push(reply),
+                Request::Upkeep(reply) => {
                     let _ = reply.send(upkeep::run(shared, now_s()).map(|()| 0));
                 }
                 Request::End => ends = true,
             }
-            next = if bytes_waiting < GROUP_BYTES && !ends { requests.try_recv().ok() } else { None };
+            next = if bytes < GROUP_BYTES && !ends { requests.try_recv().ok() } else { None };
         }
         if !appends.is_empty() {
             commit(shared, appends);
@@ -133,10 +142,6 @@ fn is_full(shared: &Shared) -> bool {
     })
 }
 
-/// Minimum time between early partitions while connected sessions fill most of the memory: a new partition frees
-/// little then.
-const RENEW_EVERY: Duration = Duration::from_secs(3600);
-
 /// Begins the next partition early if the memory of the current one is nearly full.
 fn begin_early_if_full(shared: &Shared) {
     let Ok(partition) = shared.current() else { return };
@@ -156,8 +161,7 @@ fn begin_early_if_full(shared: &Shared) {
     match upkeep::begin_early(shared, now_s()) {
         Ok(()) => {
             early.last_began = Some(now);
-            // Relaxed: a statistics counter.
-            shared.counters.early_partitions.fetch_add(1, Ordering::Relaxed);
+            shared.status.lock().early_partitions += 1;
         }
         Err(error) => {
             early.not_before = now + FOLD_EVERY;
@@ -171,32 +175,88 @@ fn refusal(memory: &PartitionMemory, Append { session, messages, .. }: &Append) 
     let Some(known) = memory.sessions.get(session) else {
         return memory.is_full_of_sessions().then_some(StoreError::TooManySessions);
     };
-    // A new connection begins with an introduction; its acknowledgement tells the agent to resend its symbols.
-    let continues = messages.first().is_some_and(|(_, message)| {
-        message.sequence > known.last_sequence && !matches!(message.body, Some(Body::Hello(_)))
+    // A new connection begins with an introduction; its acknowledgement makes the agent resend its symbols.
+    let continues = messages.first().is_some_and(|FramedMessage { message, .. }| {
+        message.sequence > known.seen.last_sequence && !matches!(message.body, Some(Body::Hello(_)))
     });
     (known.symbols == Symbols::Dropped && continues).then_some(StoreError::SymbolsDropped)
 }
 
-/// Answers those of `appends` that are refused, and returns the others.
-fn refuse(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
-    let Ok(partition) = shared.current() else { return appends };
+/// Answers those of `appends` that are refused, and removes them.
+fn refuse(shared: &Shared, partition: &Partition, appends: &mut Vec<Append>) {
     let memory = partition.memory.read();
-    let mut rest = Vec::with_capacity(appends.len());
-    for append in appends {
-        match refusal(&memory, &append) {
-            None => rest.push(append),
-            Some(error) => {
-                if error == StoreError::TooManySessions
-                    && shared.counters.turned_away.fetch_add(1, Ordering::Relaxed) == 0
-                {
-                    tracing::warn!(%error, "a new session is refused; further refusals are counted but not logged");
-                }
+    appends.retain(|append| {
+        let Some(error) = refusal(&memory, append) else { return true };
+        if error == StoreError::TooManySessions {
+            let mut status = shared.status.lock();
+            if status.sessions_turned_away == 0 {
+                tracing::warn!(%error, "a new session is refused; further refusals are counted but not logged");
+            }
+            status.sessions_turned_away += 1;
+        }
+        let _ = append.reply.send(Err(error));
+        false
+    });
+}
+
+/// Makes all of `appends` durable, applies them, and answers.
+fn commit(shared: &Shared, mut appends: Vec<Append>) {
+    let Ok(partition) = shared.current() else { return };
+    refuse(shared, &partition, &mut appends);
+    if appends.is_empty() {
+        return;
+    }
+    let began = Instant::now();
+    let is_failing = shared.status.lock().failing.is_some();
+    let result = journal(&partition, &appends, is_failing);
+    {
+        let mut status = shared.status.lock();
+        status.commits += 1;
+        status.commit_ns += began.elapsed().as_nanos() as u64;
+    }
+    match result {
+        Ok(has_written) => {
+            // Without new messages, at most a trial was written, which does not prove that the store can be written.
+            if has_written {
+                record_result(shared, Ok(()));
+            }
+            appends.into_iter().for_each(|append| apply(shared, &partition, append));
+        }
+        Err(error) => {
+            record_result(shared, Err(error));
+            for append in appends {
                 let _ = append.reply.send(Err(error));
             }
         }
     }
-    rest
+}
+
+/// Applies durable messages to the memory of the partition, answers, and passes their samples to the follower.
+fn apply(shared: &Shared, partition: &Arc<Partition>, append: Append) {
+    {
+        let mut status = shared.status.lock();
+        status.received_bytes += append.bytes() as u64;
+        status.messages += append.messages.len() as u64;
+    }
+    let first = append.first_sequence();
+    let Append { session, messages, reply } = append;
+    let mut memory = partition.memory.write();
+    let before = Received::of(memory.sessions.get(&session));
+    let stored: Vec<StoredBatch> =
+        messages.into_iter().filter_map(|framed| memory.apply(session, framed.message)).collect();
+    let sequence = acknowledgement(&mut memory, session, first);
+    if let Some(session) = memory.sessions.get(&session) {
+        shared.tally.lock().add(&before, &session.seen);
+    }
+    drop(memory);
+    // An agent whose connection has closed sends its messages again.
+    let _ = reply.send(Ok(sequence));
+    if let Some(follower) = shared.follower.get() {
+        let view = View::new(Arc::clone(partition), &shared.dictionary_reader);
+        for StoredBatch { sums, range_ns } in stored {
+            follower.follow(StoredSamples { view: view.clone(), session, sums, range_ns });
+        }
+    }
 }
 
 /// Returns the sequence number to acknowledge after messages beginning with number `first`: the highest stored one,
@@ -206,65 +266,9 @@ fn acknowledgement(memory: &mut PartitionMemory, session: u64, first: Option<u64
     match (session.symbols, first) {
         (Symbols::Dropped | Symbols::Requested, Some(first)) => {
             session.symbols = Symbols::Requested;
-            first.min(session.last_sequence)
+            first.min(session.seen.last_sequence)
         }
-        _ => session.last_sequence,
-    }
-}
-
-/// Makes all of `appends` durable, applies them, and answers.
-fn commit(shared: &Shared, appends: Vec<Append>) {
-    let appends = refuse(shared, appends);
-    if appends.is_empty() {
-        return;
-    }
-    let began = Instant::now();
-    let counters = &shared.counters;
-    let is_failing = shared.failing.lock().is_some();
-    let result = shared.current().and_then(|partition| {
-        let has_written = journal(&partition, &appends, is_failing)?;
-        Ok((has_written, partition))
-    });
-    // Relaxed, here and below: statistics counters.
-    counters.commits.fetch_add(1, Ordering::Relaxed);
-    counters.commit_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    match result {
-        Ok((has_written, partition)) => {
-            // Without new messages, at most a trial was written, which does not prove that the store can be written.
-            if has_written {
-                record_result(shared, Ok(()));
-            }
-            for Append { session, bytes, messages, reply } in appends {
-                counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                let mut stored = Vec::new();
-                let mut memory = partition.memory.write();
-                let before = Received::of(memory.sessions.get(&session));
-                let first = messages.first().map(|(_, message)| message.sequence);
-                for (_, message) in messages {
-                    counters.messages.fetch_add(1, Ordering::Relaxed);
-                    stored.extend(memory.apply(session, message));
-                }
-                let sequence = acknowledgement(&mut memory, session, first);
-                if let Some(session) = memory.sessions.get(&session) {
-                    shared.tally.lock().add(&before, session);
-                }
-                drop(memory);
-                // An agent whose connection has closed sends its messages again.
-                let _ = reply.send(Ok(sequence));
-                if let Some(follower) = shared.follower.get() {
-                    let view = View::new(Arc::clone(&partition), &shared.dictionary_reader);
-                    stored
-                        .into_iter()
-                        .for_each(|batch| follower.follow(StoredSamples::new(&view, session, batch)));
-                }
-            }
-        }
-        Err(error) => {
-            record_result(shared, Err(error));
-            for append in appends {
-                let _ = append.reply.send(Err(error));
-            }
-        }
+        _ => session.seen.last_sequence,
     }
 }
 
@@ -278,29 +282,22 @@ fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Resul
         return Err(StoreError::Behind);
     }
     let mut last: FxHashMap<u64, u64> = FxHashMap::default();
-    let mut groups = Vec::new();
-    for Append { session, bytes, messages, .. } in appends {
-        let known = || memory.sessions.get(session).map_or(0, |session| session.last_sequence);
+    let mut fresh: Vec<(u64, &[u8])> = Vec::new();
+    for Append { session, messages, .. } in appends {
+        let known = || memory.sessions.get(session).map_or(0, |session| session.seen.last_sequence);
         let last = last.entry(*session).or_insert_with(known);
-        let mut rest = &bytes[..];
-        let mut framed = Vec::new();
-        for (len, message) in messages {
-            let (bytes, later) = rest.split_at(*len);
-            rest = later;
+        for FramedMessage { message, bytes } in messages {
             if message.sequence > *last {
-                framed.push(bytes);
+                fresh.push((*session, bytes));
                 *last = message.sequence;
             }
         }
-        if !framed.is_empty() {
-            groups.push(SessionMessages { session: *session, framed });
-        }
     }
     drop(memory);
-    if !groups.is_empty() || is_failing {
-        partition.journal(&groups)?;
+    if !fresh.is_empty() || is_failing {
+        partition.journal(&fresh)?;
     }
-    Ok(!groups.is_empty())
+    Ok(!fresh.is_empty())
 }
 
 fn fold(shared: &Shared) -> Result<(), StoreError> {
@@ -310,7 +307,7 @@ fn fold(shared: &Shared) -> Result<(), StoreError> {
         return Ok(());
     }
     let result = partition.fold();
-    shared.counters.folds.fetch_add(1, Ordering::Relaxed);
+    shared.status.lock().folds += 1;
     record_result(shared, result);
     result
 }
@@ -325,8 +322,7 @@ fn record_result(shared: &Shared, result: Result<(), StoreError>) {
             }
         }
     }
-    if result.is_err() {
-        shared.counters.failures.fetch_add(1, Ordering::Relaxed);
-    }
-    *shared.failing.lock() = result.err();
+    let mut status = shared.status.lock();
+    status.failures += u64::from(result.is_err());
+    status.failing = result.err();
 }

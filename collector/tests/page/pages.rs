@@ -101,7 +101,7 @@ fn every_page_shows_the_recording_in_light_and_dark() {
 }
 
 #[test]
-fn losses_are_announced_where_they_are() {
+fn views_with_losses_show_a_warning() {
     let Some(browser) = crate::page::browser() else { return };
     let served = doubtful();
     let page = open(&browser, &served, "");
@@ -199,7 +199,7 @@ fn links_show_the_same_view_again() {
 }
 
 #[test]
-fn flame_graphs_follow_hands_and_keys() {
+fn flame_graphs_react_to_mouse_and_keys() {
     let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");
@@ -304,7 +304,7 @@ fn a_planted_regression_is_the_first_thing_compared() {
 }
 
 #[test]
-fn keys_reach_everything() {
+fn every_control_is_reachable_by_keyboard() {
     let Some(browser) = crate::page::browser() else { return };
     let served = clean();
     let page = open(&browser, &served, "");

@@ -85,7 +85,7 @@ fn every_view_works_without_a_server() {
 }
 
 #[test]
-fn a_file_follows_hands_and_keys() {
+fn a_standalone_page_reacts_to_mouse_and_keys() {
     let Some(browser) = crate::page::browser() else { return };
     let (_, path) = page_of("h2-25");
     let page = open(&browser, &path, "light");

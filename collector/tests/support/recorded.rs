@@ -11,7 +11,7 @@ use std::path::Path;
 use collector::store::{Store, StoreError};
 use profile::query::process::ProcessProfile;
 use profile::source::recording::{Recording, RecordingReader};
-use proto::framing::encode_frame;
+use proto::framing::{Checksums, FramedMessage};
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, FrameKind, ThreadKind};
 use serde_json::Value;
@@ -56,9 +56,8 @@ pub fn keep(store: &Store, mut messages: Vec<AgentMessage>, start_ns: u64) -> Re
     hello.wall_clock_ns = start_ns;
     let writer = store.session(&hello.clone())?;
     for message in &messages {
-        let mut bytes = Vec::new();
-        encode_frame(message, &mut bytes).expect("short message");
-        writer.append([(message.sequence, &bytes[..])])?;
+        let message = FramedMessage::encode(message.clone(), Checksums::Optional).expect("short message");
+        writer.append(vec![message])?;
     }
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! Dictionary entries by the numbers that the agent assigned.
 //!
-//! Problem: numbers are local to a session, and a hostile agent may send any number.
-//! Approach: entries of one message have consecutive numbers, so they are kept as runs; an honest session has one run of
-//! each kind, or a second one if its agent had to drop entries.
+//! Numbers are local to a session, and a hostile agent may send any number. Entries of one message have consecutive
+//! numbers, so they are kept as runs; an honest session has one run of each kind, or a second one if its agent had to
+//! drop entries.
 //! Invariants: memory is proportional to the received data, whatever the numbers are; the entry of a number never
 //! changes; a node's caller has a lower number than the node.
 
 use proto::v1::{Entries, FrameKind};
+
+use super::tables::{FrameRow, MethodRow};
 
 /// Maximum number of frames of a stack; agents walk up to 65,536 and add a few markers. Deeper nodes are unknown.
 pub const MAX_DEPTH: u32 = 66_000;
@@ -48,15 +50,11 @@ impl<T> Runs<T> {
     /// Returns the row of this number.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&T> {
-        let (first, rows) = self.run(number)?;
+        let (first, rows) = match self.runs.last() {
+            Some(last) if last.0 <= number => last,
+            _ => &self.runs[self.runs.partition_point(|(first, _)| *first <= number).checked_sub(1)?],
+        };
         rows.get((number - first) as usize)
-    }
-
-    /// Returns the row of this number for modification.
-    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        let index = self.index(number)?;
-        let (first, rows) = &mut self.runs[index];
-        rows.get_mut((number - *first) as usize)
     }
 
     /// Returns numbers and rows from `number` on, ascending.
@@ -85,41 +83,6 @@ impl<T> Runs<T> {
         let run = |(first, rows): &(u32, Vec<T>)| (*first, rows.iter().map(&mut row).collect());
         Runs { runs: self.runs.iter().map(run).collect() }
     }
-
-    fn run(&self, number: u32) -> Option<&(u32, Vec<T>)> {
-        match self.runs.last() {
-            Some(last) if last.0 <= number => Some(last),
-            _ => self.runs.get(self.index(number)?),
-        }
-    }
-
-    fn index(&self, number: u32) -> Option<usize> {
-        self.runs.partition_point(|(first, _)| *first <= number).checked_sub(1)
-    }
-}
-
-/// A method; strings are numbers of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
-pub struct MethodEntry {
-    pub class_name: u32,
-    pub name: u32,
-    pub signature: u32,
-    pub source_file: u32,
-    pub modifiers: u32,
-    pub hidden: bool,
-}
-
-/// A frame; method and string are numbers of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
-pub struct FrameEntry {
-    pub kind: FrameKind,
-    pub method: u32,
-    pub bci: i32,
-    pub line: u32,
-    pub symbol: u32,
-    pub library: u32,
 }
 
 /// Returns the numbers from `first` on; none if `first` is 0.
@@ -132,33 +95,25 @@ pub fn strings(entries: &Entries) -> impl Iterator<Item = (u32, &str)> {
     numbers(entries.first_string).zip(entries.string.iter().map(String::as_str))
 }
 
-/// Returns the methods that are complete in all columns.
-pub fn methods(entries: &Entries) -> impl Iterator<Item = (u32, MethodEntry)> + '_ {
+/// Returns the methods that are complete in all columns; their strings are numbers of the session.
+pub fn methods(entries: &Entries) -> impl Iterator<Item = (u32, MethodRow)> + '_ {
     let names = entries.method_class.iter().zip(&entries.method_name).zip(&entries.method_signature);
     let rows = names.zip(&entries.method_source).zip(&entries.method_modifiers);
-    let rows = rows.map(|((((&class_name, &name), &signature), &source_file), &modifiers)| MethodEntry {
-        class_name,
-        name,
-        signature,
-        source_file,
-        modifiers: modifiers >> 1,
-        hidden: modifiers & 1 == 1,
+    let rows = rows.map(|((((&class_name, &name), &signature), &source_file), &modifiers)| {
+        let (modifiers, hidden) = (modifiers >> 1, modifiers & 1 == 1);
+        MethodRow { id: 0, class_name, name, signature, source_file, modifiers, hidden }
     });
     numbers(entries.first_method).zip(rows)
 }
 
-/// Returns the frames that are complete in all columns.
-pub fn frames(entries: &Entries) -> impl Iterator<Item = (u32, FrameEntry)> + '_ {
+/// Returns the frames that are complete in all columns; method and strings are numbers of the session.
+pub fn frames(entries: &Entries) -> impl Iterator<Item = (u32, FrameRow)> + '_ {
     let rows = entries.frame_kind.iter().zip(&entries.frame_method).zip(&entries.frame_bci);
     let libraries = entries.frame_library.iter().copied().chain(std::iter::repeat(0));
     let rows = rows.zip(&entries.frame_line).zip(&entries.frame_symbol).zip(libraries);
-    let rows = rows.map(|(((((&kind, &method), &bci), &line), &symbol), library)| FrameEntry {
-        kind: FrameKind::try_from(kind).unwrap_or_default(),
-        method,
-        bci,
-        line,
-        symbol,
-        library,
+    let rows = rows.map(|(((((&kind, &method), &bci), &line), &symbol), library)| {
+        let kind = FrameKind::try_from(kind).unwrap_or_default() as u8;
+        FrameRow { id: 0, kind, method, bci, line, symbol, library }
     });
     numbers(entries.first_frame).zip(rows)
 }
@@ -177,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_may_begin_anywhere_and_mean_one_thing() {
+    fn numbers_may_begin_anywhere_and_are_never_redefined() {
         let mut runs = Runs::default();
         for (number, row) in [(3, 'c'), (4, 'd'), (4, 'x'), (1, 'x'), (9, 'i'), (10, 'j'), (u32::MAX, 'x')] {
             runs.push(number, row);
@@ -186,8 +141,7 @@ mod tests {
         assert_eq!(known, [(3, 'c'), (4, 'd'), (9, 'i'), (10, 'j')]);
         assert_eq!(runs.since(4).map(|(number, _)| number).collect::<Vec<_>>(), [4, 9, 10]);
         assert_eq!((runs.end(), runs.len()), (11, 4));
-        *runs.get_mut(4).expect("known") = 'D';
-        assert_eq!(runs.map(|row| *row as u32).get(4), Some(&('D' as u32)));
+        assert_eq!(runs.map(|row| *row as u32).get(4), Some(&('d' as u32)));
         assert_eq!(runs.get(u32::MAX), None);
     }
 

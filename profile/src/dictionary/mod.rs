@@ -1,17 +1,17 @@
 //! The dictionary of samples: strings, methods, frames and stacks, each stored once.
 //!
-//! Problem: many sessions send the same stacks, millions of times, each under its own numbers.
-//! Approach: rows are numbered densely in the order of first use. A stack is a node of one tree of frames, so a new stack
-//! needs memory only for the frames that differ, and sums over stacks become sums over an array in which children follow
-//! their parents.
-//! Invariant: rows are only appended, so the row of a number never changes while the partition exists, and no session can
-//! change the rows of another. Memory is bounded: beyond [`MOST_BYTES`], new entries are counted and shown as unknown
-//! until the next partition begins, which happens at once.
+//! Many sessions send the same stacks, each under its own numbers. Here rows are numbered densely in the order of first
+//! use. A stack is a node of one tree of frames, so a new stack needs memory only for the frames that differ, and sums
+//! over stacks become sums over an array in which children follow their parents.
+//! Invariant: rows are only appended, so the row of a number never changes, and no session can change the rows of
+//! another. Memory is bounded: beyond [`MOST_BYTES`], new entries are counted and shown as unknown until the next
+//! partition begins, which happens at once.
 
 pub mod entries;
 mod session_rows;
 pub mod stop;
 pub mod symbol;
+mod tables;
 pub mod texts;
 
 use std::borrow::Cow;
@@ -21,11 +21,11 @@ use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dictionary::stop::UNKNOWN;
-use crate::dictionary::texts::Texts;
 use crate::text::class_name::class_text;
 use crate::text::quantity::table_bytes;
 
 pub use session_rows::SessionRows;
+pub use tables::{FrameRow, MethodRow, Node, StackRow, Tables};
 
 /// Number of the string [`UNKNOWN`]. String 0 is empty and stands for "none".
 const UNKNOWN_STRING: u32 = 1;
@@ -37,57 +37,13 @@ const UNKNOWN_NODE: u32 = 1;
 /// fit; the limit protects the collector from invented names.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Divisor of the limit: this part of it is reserved for sessions that have sent little, so that a program that invents
+/// One part in this many of the limit is reserved for sessions that have sent little, so that a program that invents
 /// names, in one session or in hundreds, cannot displace the names of all others.
 const KEPT_SHARE: usize = 4;
 
 /// Number of sessions that share the reserve: the maximum number of connections. Each share holds the names of a
 /// program's first minutes.
 const KEPT_FOR: usize = 256;
-
-/// A method; strings are row numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
-pub struct MethodRow {
-    pub id: u64,
-    pub class_name: u32,
-    pub name: u32,
-    pub signature: u32,
-    pub source_file: u32,
-    pub modifiers: u32,
-    pub hidden: bool,
-}
-
-/// A frame; `method` 0 means none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
-pub struct FrameRow {
-    pub id: u64,
-    pub kind: u8,
-    pub method: u32,
-    pub bci: i32,
-    pub line: u32,
-    pub symbol: u32,
-    pub library: u32,
-}
-
-/// A frame below its caller. Node 0 is the root and has no frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// Node of the caller, always less than this node's number.
-    pub parent: u32,
-    /// Frame number.
-    pub frame: u32,
-}
-
-/// A stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackRow {
-    /// Node of the newest frame.
-    pub node: u32,
-    /// String number of the stop reason of its walk.
-    pub stop: u32,
-}
 
 /// The dictionary of a partition or of a recording.
 #[derive(Clone, Debug)]
@@ -108,28 +64,6 @@ pub struct Dictionary {
 pub struct Copies {
     nodes: FxHashMap<u32, u32>,
     stacks: FxHashMap<u32, u32>,
-}
-
-/// The rows, by number.
-#[derive(Clone, Debug, Default)]
-pub struct Tables {
-    /// Texts; 0 is empty and stands for "none".
-    pub strings: Texts,
-    /// Methods; 0 is the unknown one.
-    pub methods: Vec<MethodRow>,
-    /// Frames; 0 is the unknown one.
-    pub frames: Vec<FrameRow>,
-    /// Nodes; 0 is the root, 1 the node of the unknown stack.
-    pub nodes: Vec<Node>,
-    /// Stacks; 0 is the unknown one.
-    pub stacks: Vec<StackRow>,
-}
-
-impl Tables {
-    /// Returns the number of rows of each table, in the order of the fields.
-    pub fn lens(&self) -> [usize; 5] {
-        [self.strings.len(), self.methods.len(), self.frames.len(), self.nodes.len(), self.stacks.len()]
-    }
 }
 
 /// Row numbers by content; only needed while entries are added.
@@ -192,8 +126,8 @@ impl Dictionary {
         &self.tables
     }
 
-    /// Calls `read` to append rows to the tables, each after the rows it refers to. After an error the dictionary must not
-    /// be used.
+    /// Calls `read` to append rows to the tables, each after the rows it refers to. After an error the dictionary must
+    /// not be used.
     ///
     /// # Errors
     /// Those of `read`.
@@ -210,21 +144,20 @@ impl Dictionary {
     fn index_rows(&mut self, first: [usize; 5]) {
         let (index, tables) = (&mut self.index, &self.tables);
         let [_, methods, frames, nodes, stacks] = first;
-        for (number, row) in (methods as u32..).zip(&tables.methods[methods..]).filter(|(_, row)| row.id != 0)
-        {
+        for (number, row) in (0..).zip(&tables.methods).skip(methods).filter(|(_, row)| row.id != 0) {
             index.method_of.insert(row.id, number);
         }
-        for (number, row) in (frames as u32..).zip(&tables.frames[frames..]) {
+        for (number, row) in (0..).zip(&tables.frames).skip(frames) {
             if row.id != 0 {
                 index.frame_of.insert(row.id, number);
             } else if row.kind == FrameKind::Marker as u8 {
                 index.markers.insert(row.symbol, number);
             }
         }
-        for (number, row) in (nodes as u32..).zip(&tables.nodes[nodes..]) {
+        for (number, row) in (0..).zip(&tables.nodes).skip(nodes) {
             index.children.insert((row.parent, row.frame), number);
         }
-        for (number, row) in (stacks as u32..).zip(&tables.stacks[stacks..]) {
+        for (number, row) in (0..).zip(&tables.stacks).skip(stacks) {
             index.stack_at.entry((row.node, row.stop)).or_insert(number);
         }
     }
@@ -244,8 +177,8 @@ impl Dictionary {
         self.tables.frames.len()
     }
 
-    /// Returns the memory of the rows in bytes without spare capacity: exact if closed, else an upper bound for hash tables
-    /// that have just grown.
+    /// Returns the memory of the rows in bytes without spare capacity: exact if closed, else an upper bound, as hash
+    /// tables may have just grown.
     pub fn bytes(&self) -> usize {
         let rows = self.tables.strings.bytes()
             + size_of_val(&*self.tables.methods)
@@ -292,8 +225,8 @@ impl Dictionary {
         self.refused
     }
 
-    /// Sets the limit for the next entries, of a session that has sent `brought` bytes: three quarters of the memory are for
-    /// all sessions, the rest is for sessions that have sent little.
+    /// Sets the limit for the next entries, of a session that has sent `brought` bytes: three quarters of the memory
+    /// are for all sessions, the rest is for sessions that have sent little.
     pub fn admit(&mut self, brought: usize) {
         let shared = self.limit - self.limit / KEPT_SHARE;
         let little = self.limit / KEPT_SHARE / KEPT_FOR;
@@ -322,8 +255,8 @@ impl Dictionary {
         has_room
     }
 
-    /// Returns the frame numbers of a stack, leaf first. An incomplete stack has a frame `[reason]` at its root, an empty
-    /// stack only that frame.
+    /// Returns the frame numbers of a stack, leaf first. An incomplete stack has a frame `[reason]` at its root, an
+    /// empty stack only that frame.
     pub fn path(&self, stack: u32) -> Vec<u32> {
         let mut frames = Vec::new();
         let mut node = self.stack(stack).node;
@@ -335,8 +268,8 @@ impl Dictionary {
         frames
     }
 
-    /// Copies a stack of `other` with all rows it refers to, and returns its new number. `copies` must belong to the same
-    /// `other`.
+    /// Copies a stack of `other` with all rows it refers to, and returns its new number. `copies` must belong to the
+    /// same `other`.
     pub fn copy_stack(&mut self, other: &Dictionary, stack: u32, copies: &mut Copies) -> u32 {
         if stack == 0 {
             return 0;
@@ -379,59 +312,57 @@ impl Dictionary {
         if frame == 0 {
             return 0;
         }
-        if row.id != 0
-            && let Some(&known) = self.index.frame_of.get(&row.id)
-        {
+        if let Some(&known) = self.index.frame_of.get(&row.id) {
             return known;
         }
         let method = if row.method == 0 { 0 } else { self.copy_method(other, row.method) };
         let symbol = self.intern(other.string(row.symbol));
         let library = if row.library == 0 { 0 } else { self.intern(other.string(row.library)) };
-        let number = self.push_frame(FrameRow { method, symbol, library, ..row });
-        if row.id != 0 && number != 0 {
-            self.index.frame_of.insert(row.id, number);
-        }
-        number
+        self.add_frame(FrameRow { method, symbol, library, ..row })
     }
 
     fn copy_method(&mut self, other: &Dictionary, method: u32) -> u32 {
         let row = other.method(method);
-        if row.id != 0
-            && let Some(&known) = self.index.method_of.get(&row.id)
-        {
+        if let Some(&known) = self.index.method_of.get(&row.id) {
             return known;
         }
         let mut string = |number| self.intern(other.string(number));
-        let row = MethodRow {
-            class_name: string(row.class_name),
-            name: string(row.name),
-            signature: string(row.signature),
-            source_file: string(row.source_file),
-            ..row
-        };
-        let number = self.push_method(row);
-        if row.id != 0 && number != 0 {
+        let (class_name, name) = (string(row.class_name), string(row.name));
+        let (signature, source_file) = (string(row.signature), string(row.source_file));
+        self.add_method(MethodRow { class_name, name, signature, source_file, ..row })
+    }
+
+    /// Returns the number of the row with this id, and appends it if there is none; 0, the unknown method, beyond the
+    /// limit. A row with id 0 is always appended.
+    fn add_method(&mut self, row: MethodRow) -> u32 {
+        if let Some(&known) = self.index.method_of.get(&row.id) {
+            return known;
+        }
+        if !self.has_room() {
+            return 0;
+        }
+        let number = self.tables.methods.len() as u32;
+        self.tables.methods.push(row);
+        if row.id != 0 {
             self.index.method_of.insert(row.id, number);
         }
         number
     }
 
-    /// Appends a row and returns its number; 0, the unknown method, beyond the limit.
-    fn push_method(&mut self, row: MethodRow) -> u32 {
+    /// As [`add_method`](Self::add_method).
+    fn add_frame(&mut self, row: FrameRow) -> u32 {
+        if let Some(&known) = self.index.frame_of.get(&row.id) {
+            return known;
+        }
         if !self.has_room() {
             return 0;
         }
-        self.tables.methods.push(row);
-        (self.tables.methods.len() - 1) as u32
-    }
-
-    /// Appends a row and returns its number; 0, the unknown frame, beyond the limit.
-    fn push_frame(&mut self, row: FrameRow) -> u32 {
-        if !self.has_room() {
-            return 0;
-        }
+        let number = self.tables.frames.len() as u32;
         self.tables.frames.push(row);
-        (self.tables.frames.len() - 1) as u32
+        if row.id != 0 {
+            self.index.frame_of.insert(row.id, number);
+        }
+        number
     }
 
     fn intern(&mut self, text: &str) -> u32 {
@@ -450,7 +381,7 @@ impl Dictionary {
             return frame;
         }
         let kind = FrameKind::Marker as u8;
-        let number = self.push_frame(FrameRow { kind, symbol: text, bci: -1, ..FrameRow::default() });
+        let number = self.add_frame(FrameRow { kind, symbol: text, bci: -1, ..FrameRow::default() });
         // The first frame is the unknown one.
         if number != 0 || text == UNKNOWN_STRING {
             self.index.markers.insert(text, number);

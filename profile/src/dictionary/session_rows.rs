@@ -1,17 +1,15 @@
 //! Maps the entry numbers of a session to rows of the dictionary.
 //!
-//! Approach: each session has the row for each of its numbers; sessions share rows of equal content. [`SessionRows`] are
-//! stored with the session, because an agent does not repeat acknowledged definitions.
-//! Invariant: rows are identified by the hash of their content, except stacks, which are found by node and reason.
+//! Sessions share rows of equal content. [`SessionRows`] are stored with the session, because an agent does not repeat
+//! acknowledged definitions. Rows are identified by the hash of their content, except stacks, which are found by node
+//! and reason.
 
 use proto::v1::{Entries, FrameKind};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, UNKNOWN_STRING, content_id};
-use crate::dictionary::entries::{
-    self as received, FrameEntry, MAX_DEPTH, MAX_STACK_FRAMES, MethodEntry, Runs,
-};
+use crate::dictionary::entries::{self as received, MAX_DEPTH, MAX_STACK_FRAMES, Runs};
 use crate::dictionary::stop::{END_OF_STACK, WHOLE_STACKS};
 use crate::dictionary::symbol::function_text;
 
@@ -77,9 +75,9 @@ impl SessionRows {
     }
 
     /// Sets the row of `number` if it has none.
-    pub fn set_node(&mut self, number: u32, node: (u32, u32)) {
+    pub fn set_node(&mut self, number: u32, node: u32, stop: u32) {
         let before = self.count;
-        push(&mut self.nodes, &mut self.count, number, node);
+        push(&mut self.nodes, &mut self.count, number, (node, stop));
         self.node_count += self.count - before;
     }
 
@@ -125,56 +123,38 @@ impl Dictionary {
                     (self.child(parent, own.frames.get(frame).copied().unwrap_or(0)), stop)
                 }),
             };
-            if let Some(node) = node {
-                own.set_node(number, node);
+            if let Some((node, stop)) = node {
+                own.set_node(number, node, stop);
             }
         }
     }
 
-    fn method_row(&mut self, method: &MethodEntry, own: &SessionRows) -> u32 {
-        let MethodEntry { modifiers, hidden, .. } = *method;
-        let [class_name, name, signature, source_file] =
-            [method.class_name, method.name, method.signature, method.source_file]
-                .map(|string| string_row(string, own));
-        let strings = [class_name, name, signature, source_file].map(|row| self.string_id(row));
-        let [a, b, c, d] = strings;
-        let id = content_id([a, b, c, d, modifiers.into(), hidden.into()]);
-        if let Some(&row) = self.index.method_of.get(&id) {
-            return row;
-        }
-        let row =
-            self.push_method(MethodRow { id, class_name, name, signature, source_file, modifiers, hidden });
-        if row != 0 {
-            self.index.method_of.insert(id, row);
-        }
-        row
+    /// Returns the row of a method of a session.
+    fn method_row(&mut self, method: &MethodRow, own: &SessionRows) -> u32 {
+        let strings = [method.class_name, method.name, method.signature, method.source_file];
+        let [class_name, name, signature, source_file] = strings.map(|string| string_row(string, own));
+        let [a, b, c, d] = [class_name, name, signature, source_file].map(|row| self.string_id(row));
+        let id = content_id([a, b, c, d, method.modifiers.into(), method.hidden.into()]);
+        self.add_method(MethodRow { id, class_name, name, signature, source_file, ..*method })
     }
 
-    fn frame_row(&mut self, frame: &FrameEntry, own: &SessionRows) -> u32 {
-        let FrameEntry { kind, bci, line, .. } = *frame;
+    /// Returns the row of a frame of a session.
+    fn frame_row(&mut self, frame: &FrameRow, own: &SessionRows) -> u32 {
         let method = if frame.method == 0 { 0 } else { own.methods.get(frame.method).copied().unwrap_or(0) };
+        let is_function = [FrameKind::Native as u8, FrameKind::Vm as u8].contains(&frame.kind);
         let symbol = match (frame.method, method) {
             // The method of a Java frame is undefined, or the frame has neither method nor symbol.
             (1.., 0) => UNKNOWN_STRING,
             (0, _) if frame.symbol == 0 => UNKNOWN_STRING,
-            _ => match (kind, string_row(frame.symbol, own)) {
-                (FrameKind::Native | FrameKind::Vm, symbol) => self.function(symbol),
-                (_, symbol) => symbol,
-            },
+            _ if is_function => self.function(string_row(frame.symbol, own)),
+            _ => string_row(frame.symbol, own),
         };
-        let (method_id, symbol_id) = if method == 0 { (0, symbol) } else { (self.method(method).id, symbol) };
+        let method_id = if method == 0 { 0 } else { self.method(method).id };
         let library = string_row(frame.library, own);
-        let (symbol_id, library_id) = (self.string_id(symbol_id), self.string_id(library));
-        let (bci_id, line_id) = (u64::from(bci.cast_unsigned()), u64::from(line));
-        let id = content_id([kind as u64, method_id, bci_id, line_id, symbol_id, library_id]);
-        if let Some(&row) = self.index.frame_of.get(&id) {
-            return row;
-        }
-        let row = self.push_frame(FrameRow { id, kind: kind as u8, method, bci, line, symbol, library });
-        if row != 0 {
-            self.index.frame_of.insert(id, row);
-        }
-        row
+        let (symbol_id, library_id) = (self.string_id(symbol), self.string_id(library));
+        let (bci_id, line_id) = (u64::from(frame.bci.cast_unsigned()), u64::from(frame.line));
+        let id = content_id([frame.kind.into(), method_id, bci_id, line_id, symbol_id, library_id]);
+        self.add_frame(FrameRow { id, method, symbol, library, ..*frame })
     }
 
     /// Returns the string that is shown for the symbol of a native function.
@@ -330,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_dictionary_keeps_what_it_has_and_takes_nothing_new() {
+    fn a_full_dictionary_keeps_its_rows_and_refuses_new_ones() {
         let mut dictionary = Dictionary::default();
         let mut first = SessionRows::default();
         dictionary.define(&chain(), &mut first);
@@ -380,18 +360,18 @@ mod tests {
     }
 
     #[test]
-    fn a_session_numbers_so_much_and_no_more() {
+    fn entries_of_a_session_are_limited() {
         let mut numbers = SessionRows { count: MOST_ENTRIES - 1, ..SessionRows::default() };
         Dictionary::default().define(&chain(), &mut numbers);
         assert_eq!((numbers.strings.len(), numbers.frames.len(), numbers.nodes.len()), (1, 0, 0));
     }
 
     #[test]
-    fn numbers_far_apart_count_as_the_lists_they_take() {
+    fn runs_of_one_number_count_with_their_overhead() {
         let (mut apart, mut together) = (SessionRows::default(), SessionRows::default());
         for number in 0..1000 {
-            apart.set_node(1 + 10 * number, (1, 1));
-            together.set_node(1 + number, (1, 1));
+            apart.set_node(1 + 10 * number, 1, 1);
+            together.set_node(1 + number, 1, 1);
         }
         // A place in the list of runs, and a row of its own that the allocator gives 24 bytes at least.
         assert!(apart.bytes() >= 1000 * (size_of::<(u32, Vec<(u32, u32)>)>() + 24), "{}", apart.bytes());

@@ -1,10 +1,10 @@
 //! Names of native functions for display.
 //!
-//! Problem: agents send symbols as the compiler wrote them, because demangling takes microseconds a name. Symbols may be
-//! invented, and some short ones stand for gigabytes of text.
-//! Approach: C++ and Rust names are demangled here, once per symbol and dictionary (`crate::dictionary`). Parameters are
-//! left out: they make names of C++ functions three times as long and rarely distinguish frames.
-//! Invariant: neither a name nor the text written on the way to it exceeds [`MAX_NAME`].
+//! Agents send symbols as the compiler wrote them, because demangling takes microseconds a name. C++ and Rust names are
+//! demangled here, once per symbol and dictionary. Parameters are left out: they make names of C++ functions three
+//! times as long and rarely distinguish frames.
+//! Invariant: neither a name nor the text written on the way to it exceeds [`MAX_NAME`], although short symbols can
+//! stand for gigabytes of text.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -21,8 +21,8 @@ const MAX_SYMBOL: usize = 1024;
 /// Beginning of the second name that glibc gives a function for its own calls (`include/libc-symbols.h`).
 const GLIBC_INTERNAL: &str = "__GI_";
 
-/// Returns a symbol as the author of the function wrote it, without parameters. Of a long one it is the beginning and a
-/// hash of the symbol, so that functions that differ behind the cut stay apart.
+/// Returns a symbol as the author of the function wrote it, without parameters. A long one is cut and gets a hash of
+/// the symbol, so that functions that differ behind the cut remain distinct.
 pub fn function_text(symbol: &str) -> Cow<'_, str> {
     let symbol = symbol.strip_prefix(GLIBC_INTERNAL).filter(|name| !name.is_empty()).unwrap_or(symbol);
     let name = demangled(symbol).map_or(Cow::Borrowed(symbol), Cow::Owned);
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_their_authors_wrote_them() {
+    fn symbols_are_demangled_without_parameters() {
         let check = |symbol: &str, expect: &str| assert_eq!(function_text(symbol), expect);
         check("__GI___clone3", "__clone3");
         check("__GI_", "__GI_");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_explode_are_cut() {
+    fn short_symbols_of_very_long_names_are_cut() {
         // Each argument is a pair of the one before: the last one consists of 2^32 words.
         let digit = |number| char::from_digit(number, 36).map_or('_', |digit| digit.to_ascii_uppercase());
         let pairs: String = (1..32).map(|last| format!("S0_IS{0}_S{0}_E", digit(last))).collect();

@@ -1,10 +1,8 @@
 //! Interned texts, numbered densely in the order of arrival.
 //!
-//! Problem: hostile agents can invent names, so the overhead per name determines the collector's memory; and the allocator
-//! does not return the memory of millions of small allocations to the system.
-//! Approach: all texts are in one string with a list of their ends; the hash table holds numbers only and compares with
-//! that string. Names come from agents, so the hash has a random seed.
-//! Invariant: the text of a number never changes.
+//! Hostile agents can invent names, so the overhead per name determines the collector's memory, and allocators do not
+//! return millions of small allocations to the system. So all texts are in one string with a list of their ends, and
+//! the hash table holds numbers only. The hash has a random seed, because names come from agents.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -118,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_found_until_it_is_closed() {
+    fn texts_are_found_until_the_table_is_closed() {
         let mut texts = Texts::default();
         let all: Vec<String> =
             (0..10_000).map(|number| "ä".repeat(number % 7) + &number.to_string()).collect();

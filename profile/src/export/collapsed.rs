@@ -8,7 +8,7 @@ use super::frames::Frames;
 use super::{Options, Profiles};
 use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
-use crate::source::cell::Cell;
+use crate::source::Sum;
 
 /// Unit of the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ fn push(profile: &ProcessProfile, options: Options, is_named: bool, out: &mut im
     let mut frames = Frames::new(profile);
     let title = profile.title();
     // Stacks with equal text (same methods, other lines) share a line.
-    let mut lines: BTreeMap<String, Cell> = BTreeMap::new();
+    let mut lines: BTreeMap<String, Sum> = BTreeMap::new();
     for (thread, stack, cell) in profile.cells() {
         let mut line = String::new();
         if is_named {
@@ -71,7 +71,7 @@ fn push(profile: &ProcessProfile, options: Options, is_named: bool, out: &mut im
         lines.entry(line).or_default().add(cell);
     }
     let interval_ns = profile.hello().interval_ns;
-    for (line, Cell { cpu_ns, samples }) in lines {
+    for (line, Sum { cpu_ns, samples }) in lines {
         let weight = match options.unit {
             Unit::Nanoseconds => cpu_ns,
             Unit::Samples if interval_ns > 0 => cpu_ns.saturating_add(interval_ns / 2) / interval_ns,

@@ -28,7 +28,7 @@ use super::strings::StringTable;
 use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
 use crate::query::summary::Summary;
-use crate::source::cell::Cell;
+use crate::source::Sum;
 
 /// Writes `profile` to `out` as one request, unframed.
 ///
@@ -73,7 +73,7 @@ pub fn request(profile: &ProcessProfile, start_ns: u64, duration_ns: u64) -> Exp
 }
 
 /// Returns the CPU time, in nanoseconds, of which `interval_ns` and all values are multiples; at least 1.
-fn period_ns(cells: &[(u32, u32, Cell)], interval_ns: u64) -> u64 {
+fn period_ns(cells: &[(u32, u32, Sum)], interval_ns: u64) -> u64 {
     let divisor = |mut a: u64, mut b: u64| {
         while b != 0 {
             (a, b) = (b, a % b);
@@ -265,7 +265,7 @@ impl<'p> Tables<'p> {
     }
 
     /// Returns attributes with the account and the warnings, in Tickwalk's own namespace.
-    fn account(&mut self, cells: &[(u32, u32, Cell)]) -> Vec<i32> {
+    fn account(&mut self, cells: &[(u32, u32, Sum)]) -> Vec<i32> {
         let samples = cells.iter().fold(0, |sum: u64, (_, _, cell)| sum.saturating_add(cell.samples));
         let summary = Summary::new(self.profile);
         let mode = self.text("tickwalk.mode", summary.mode.to_owned());

@@ -17,7 +17,7 @@ use crate::query::tree::Naming;
 use crate::session::mode::Mode;
 use crate::session::warnings::{PART, incomplete};
 use crate::source::Source;
-use crate::source::cell::Cell;
+use crate::source::Sum;
 use crate::text::class_name::with_short_package;
 use crate::text::quantity::{count, duration, percent, share, total};
 
@@ -238,7 +238,7 @@ fn thread_lines(profile: &ProcessProfile, summary: &Summary) -> Vec<ThreadLine> 
         ThreadLine { thread, kind: row.kind, id, cpu_ns, samples, run_delay_ns: row.run_delay_ns }
     });
     let virtual_threads = summary.virtual_threads.iter().map(|row| {
-        let mut sum = Cell::default();
+        let mut sum = Sum::default();
         row.ids.iter().for_each(|&id| sum.add(own_cell(id)));
         let thread = format!("{} on {}", row.name, row.carriers.join(", "));
         let (cpu_ns, samples) = (sum.cpu_ns, sum.samples);

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::comments::comments;
 use super::frames::Frames;
 use crate::query::process::ProcessProfile;
-use crate::source::cell::Cell;
+use crate::source::Sum;
 use crate::text::quantity::share;
 
 /// The content of the output.
@@ -31,8 +31,8 @@ pub struct Parts {
 pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
     // Frames with equal text (same method, other lines) are equal.
-    let mut stacks: BTreeMap<Vec<String>, Cell> = BTreeMap::new();
-    let mut leaves: BTreeMap<String, Cell> = BTreeMap::new();
+    let mut stacks: BTreeMap<Vec<String>, Sum> = BTreeMap::new();
+    let mut leaves: BTreeMap<String, Sum> = BTreeMap::new();
     for (thread, stack, cell) in profile.cells() {
         let numbers = frames.stack(stack);
         let mut texts: Vec<String> =
@@ -44,7 +44,7 @@ pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io:
         stacks.entry(texts).or_default().add(cell);
     }
     let total_ns = profile.total().cpu_ns;
-    let percent = |cell: Cell| 100.0 * share(cell.cpu_ns, total_ns);
+    let percent = |cell: Sum| 100.0 * share(cell.cpu_ns, total_ns);
     if parts.account {
         writeln!(out, "--- {} ---", profile.session().mode().time())?;
         for line in comments(profile) {
@@ -69,13 +69,13 @@ pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io:
     out.flush()
 }
 
-fn samples(cell: Cell) -> String {
+fn samples(cell: Sum) -> String {
     format!("{} sample{}", cell.samples, if cell.samples == 1 { "" } else { "s" })
 }
 
 /// Returns up to `most` entries in descending order of CPU time, then of text.
-fn heaviest<K: Ord>(entries: BTreeMap<K, Cell>, most: usize) -> Vec<(K, Cell)> {
-    let mut entries: Vec<(K, Cell)> = entries.into_iter().collect();
+fn heaviest<K: Ord>(entries: BTreeMap<K, Sum>, most: usize) -> Vec<(K, Sum)> {
+    let mut entries: Vec<(K, Sum)> = entries.into_iter().collect();
     entries.sort_by_key(|(_, cell)| std::cmp::Reverse(cell.cpu_ns));
     entries.truncate(most);
     entries

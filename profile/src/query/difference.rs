@@ -166,7 +166,7 @@ const JAVA_KINDS: [u8; 6] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::cell::Cell;
+    use crate::source::Sum;
 
     type Path<'p> = (&'p [(&'p str, FrameKind)], u64);
 
@@ -179,7 +179,7 @@ mod tests {
                 let name = tree.name(name);
                 tree.child(at, name, kind as u8)
             });
-            tree.add_own(node, Cell { cpu_ns: *cpu_ns, samples: 1 }, if is_before { *cpu_ns } else { 0 });
+            tree.add_own(node, Sum { cpu_ns: *cpu_ns, samples: 1 }, if is_before { *cpu_ns } else { 0 });
         }
         tree.sum_totals();
         tree

@@ -15,7 +15,7 @@ use super::selection::{Selection, Span};
 use super::timeline::{Key, MOST_ROWS, ThreadTime, default_bucket_ns, thread_rows};
 use super::tree::Tree;
 use crate::session::warnings::PART;
-use crate::source::cell::Cell;
+use crate::source::Sum;
 use crate::source::{Part, Scope, Source, with_dictionary};
 
 /// Lines of a method in the data.
@@ -82,7 +82,7 @@ fn lined(
 }
 
 /// Sums by node, thread and bucket.
-type Sums = FxHashMap<(u32, Key, u64), Cell>;
+type Sums = FxHashMap<(u32, Key, u64), Sum>;
 
 impl Embedded {
     /// Returns the data of `selection` in `source`.
@@ -161,14 +161,14 @@ fn collect(
 ) -> Result<(), QueryError> {
     let matches = Matches::of(part, selection)?;
     let is_selected = |id: u64| matches.has_session(id);
-    let mut stacks: FxHashMap<(u32, Key, u64), Cell> = FxHashMap::default();
+    let mut stacks: FxHashMap<(u32, Key, u64), Sum> = FxHashMap::default();
     let whole = span.from_ns..span.to_ns;
     if part.has_samples() {
         part.samples(&Scope { range_ns: whole, sessions: &is_selected }, &mut |sample| {
             if matches.has_thread(sample.session, sample.thread) {
                 let bucket = (sample.time_ns - span.from_ns) / bucket_ns;
                 let sum = stacks.entry((sample.stack, (sample.session, sample.thread), bucket)).or_default();
-                sum.add(sample.cell());
+                sum.add(sample.sum());
             }
         })?;
     } else {

@@ -14,7 +14,7 @@ use crate::query::node_sums::{NodeSums, each_part};
 use crate::query::selection::{Selection, Span};
 use crate::query::tree::{LEFT_OUT, Naming, shortened};
 use crate::source::Source;
-use crate::source::cell::Cell;
+use crate::source::Sum;
 
 /// Maximum bytes of names after adding a part; twice as many at any time.
 const TEXT_BYTES: usize = 128 << 20;
@@ -64,7 +64,7 @@ pub struct Flat {
     names: Texts,
     /// Row of each name.
     rows: Vec<Row>,
-    whole: Cell,
+    whole: Sum,
     /// True if the lightest names are summed in a row [`LEFT_OUT`].
     has_left_out: bool,
     naming: Naming,
@@ -73,15 +73,15 @@ pub struct Flat {
 /// Sums of one name.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    own: Cell,
-    total: Cell,
+    own: Sum,
+    total: Sum,
     /// Least number of frames from the root.
     depth: u32,
 }
 
 impl Default for Row {
     fn default() -> Self {
-        Row { own: Cell::default(), total: Cell::default(), depth: u32::MAX }
+        Row { own: Sum::default(), total: Sum::default(), depth: u32::MAX }
     }
 }
 
@@ -199,7 +199,7 @@ impl Flat {
         &mut self,
         dictionary: &Dictionary,
         sums: &NodeSums,
-        totals: &[Cell],
+        totals: &[Sum],
         text_bytes: usize,
     ) -> Vec<u32> {
         let mut weights: Vec<Option<u64>> = vec![None; dictionary.frame_count()];

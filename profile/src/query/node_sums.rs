@@ -7,27 +7,27 @@ use crate::dictionary::Dictionary;
 use crate::query::error::QueryError;
 use crate::query::matches::Matches;
 use crate::query::selection::{Selection, Span};
-use crate::source::cell::Cell;
+use crate::source::Sum;
 use crate::source::{Part, Scope, Source, with_dictionary};
 
 /// Sums by node of a dictionary.
 pub(in crate::query) struct NodeSums {
     /// CPU time of each node itself.
-    pub(in crate::query) own: Vec<Cell>,
+    pub(in crate::query) own: Vec<Sum>,
     /// Whether a node has samples, itself or below it.
     pub(in crate::query) is_used: Vec<bool>,
 }
 
 impl NodeSums {
     /// Returns the sums of the stacks of `selection` by node, from sums by stack.
-    fn of(dictionary: &Dictionary, selection: &Selection, stacks: &[Cell]) -> Self {
+    fn of(dictionary: &Dictionary, selection: &Selection, stacks: &[Sum]) -> Self {
         let matching = selection.filters_stacks().then(|| selection.matching_stacks(dictionary));
         let is_match = |stack: usize| match &matching {
             Some(matching) => matching.get(stack).copied().unwrap_or(false),
             None => true,
         };
         let nodes = dictionary.nodes();
-        let mut own = vec![Cell::default(); nodes.len()];
+        let mut own = vec![Sum::default(); nodes.len()];
         let mut is_used = vec![false; nodes.len()];
         for (stack, cell) in stacks.iter().enumerate().filter(|(_, cell)| cell.samples > 0) {
             if is_match(stack) {
@@ -48,7 +48,7 @@ impl NodeSums {
     }
 
     /// Returns the sums of each node with its subtree.
-    pub(in crate::query) fn totals(&self, dictionary: &Dictionary) -> Vec<Cell> {
+    pub(in crate::query) fn totals(&self, dictionary: &Dictionary) -> Vec<Sum> {
         let mut totals = self.own.clone();
         for node in (1..totals.len()).rev() {
             let below = totals[node];
@@ -82,15 +82,15 @@ pub(in crate::query) fn each_part(
 }
 
 /// Returns CPU time and samples by stack number.
-fn by_stack(part: &dyn Part, selection: &Selection, range_ns: &Range<u64>) -> Result<Vec<Cell>, QueryError> {
+fn by_stack(part: &dyn Part, selection: &Selection, range_ns: &Range<u64>) -> Result<Vec<Sum>, QueryError> {
     let matches = Matches::of(part, selection)?;
     let is_selected = |id: u64| matches.has_session(id);
     let scope = Scope { range_ns: range_ns.clone(), sessions: &is_selected };
-    let mut sums: Vec<Cell> = Vec::new();
-    let mut put = |stack: u32, cell: Cell| {
+    let mut sums: Vec<Sum> = Vec::new();
+    let mut put = |stack: u32, cell: Sum| {
         let stack = stack as usize;
         if stack >= sums.len() {
-            sums.resize(stack + 1, Cell::default());
+            sums.resize(stack + 1, Sum::default());
         }
         sums[stack].add(cell);
     };

@@ -15,7 +15,7 @@ use crate::query::error::QueryError;
 use crate::query::matches::Matches;
 use crate::query::selection::{Selection, Span};
 use crate::session::{LIVE, Session};
-use crate::source::cell::Cell;
+use crate::source::Sum;
 use crate::source::{Extent, Part, Sample, Scope, Source};
 
 /// Maximum number of processes of an export: their sessions and threads are in memory together, their samples are not.
@@ -28,7 +28,7 @@ pub struct ProcessProfile {
     dictionary: Dictionary,
     samples: Vec<Sample>,
     /// All samples of the session by thread.
-    by_thread: FxHashMap<u32, Cell>,
+    by_thread: FxHashMap<u32, Sum>,
     is_part: bool,
     goes_on: bool,
     cut: Option<FramingError>,
@@ -119,7 +119,7 @@ impl ProcessProfile {
     /// The result has the threads of these sums, the account of the whole session without accounts of threads, and
     /// `time_ns` as the time of its samples. `None` if the part
     /// does not know the session.
-    pub fn of_cells(part: &dyn Part, id: u64, cells: &[(u32, u32, Cell)], time_ns: u64) -> Option<Self> {
+    pub fn of_cells(part: &dyn Part, id: u64, cells: &[(u32, u32, Sum)], time_ns: u64) -> Option<Self> {
         let threads: FxHashSet<u32> = cells.iter().map(|&(thread, ..)| thread).collect();
         let mut known = None;
         let read = part.sessions(Extent::Threads, &|session| session == id, &mut |_, session| {
@@ -234,10 +234,10 @@ impl ProcessProfile {
     }
 
     /// Returns the sums by thread and stack, in ascending order of both.
-    pub fn cells(&self) -> Vec<(u32, u32, Cell)> {
-        let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
+    pub fn cells(&self) -> Vec<(u32, u32, Sum)> {
+        let mut cells: FxHashMap<(u32, u32), Sum> = FxHashMap::default();
         for sample in &self.samples {
-            cells.entry((sample.thread, sample.stack)).or_default().add(sample.cell());
+            cells.entry((sample.thread, sample.stack)).or_default().add(sample.sum());
         }
         let mut cells: Vec<_> =
             cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
@@ -246,12 +246,12 @@ impl ProcessProfile {
     }
 
     /// Returns the sums of the selected samples by thread.
-    pub fn by_thread(&self) -> FxHashMap<u32, Cell> {
+    pub fn by_thread(&self) -> FxHashMap<u32, Sum> {
         sums_by_thread(&self.samples)
     }
 
     /// Returns the sums of all samples of the session by thread, regardless of the selection.
-    pub fn session_by_thread(&self) -> &FxHashMap<u32, Cell> {
+    pub fn session_by_thread(&self) -> &FxHashMap<u32, Sum> {
         &self.by_thread
     }
 
@@ -266,9 +266,9 @@ impl ProcessProfile {
     }
 
     /// Returns the sum of all samples.
-    pub fn total(&self) -> Cell {
-        let mut total = Cell::default();
-        self.samples.iter().for_each(|sample| total.add(sample.cell()));
+    pub fn total(&self) -> Sum {
+        let mut total = Sum::default();
+        self.samples.iter().for_each(|sample| total.add(sample.sum()));
         total
     }
 
@@ -354,16 +354,16 @@ fn sessions_of(
     Ok(found)
 }
 
-fn sums_by_thread(samples: &[Sample]) -> FxHashMap<u32, Cell> {
-    let mut sums: FxHashMap<u32, Cell> = FxHashMap::default();
+fn sums_by_thread(samples: &[Sample]) -> FxHashMap<u32, Sum> {
+    let mut sums: FxHashMap<u32, Sum> = FxHashMap::default();
     for sample in samples {
-        sums.entry(sample.thread).or_default().add(sample.cell());
+        sums.entry(sample.thread).or_default().add(sample.sum());
     }
     sums
 }
 
-fn session_by_thread(source: &dyn Source, id: u64) -> Result<FxHashMap<u32, Cell>, QueryError> {
-    let mut sums: FxHashMap<u32, Cell> = FxHashMap::default();
+fn session_by_thread(source: &dyn Source, id: u64) -> Result<FxHashMap<u32, Sum>, QueryError> {
+    let mut sums: FxHashMap<u32, Sum> = FxHashMap::default();
     let scope = Scope { range_ns: 0..u64::MAX, sessions: &|session| session == id };
     for part in source.parts() {
         part.thread_stacks(&scope, &|_, _| true, &mut |_, thread, _, cell| {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::dictionary::stop::UNKNOWN;
 use crate::query::process::ProcessProfile;
 use crate::session::thread::{account_owner, default_name, kind_text};
-use crate::source::cell::Cell;
+use crate::source::Sum;
 
 /// CPU time of one thread. `kernel_ns = sampled_ns + lost_ns + unfinished_ns`, always.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,7 +77,7 @@ pub struct VirtualThreadRow {
 pub fn threads(profile: &ProcessProfile) -> Vec<ThreadRow> {
     let owner = |id: u32| profile.thread(id).map_or(id, account_owner);
     let own = profile.session_by_thread();
-    let mut sampled: FxHashMap<u32, Cell> = FxHashMap::default();
+    let mut sampled: FxHashMap<u32, Sum> = FxHashMap::default();
     for (&thread, &cell) in own {
         sampled.entry(owner(thread)).or_default().add(cell);
     }
@@ -102,7 +102,7 @@ fn thread_ids(profile: &ProcessProfile) -> impl Iterator<Item = u32> {
 /// Returns all sampled virtual threads, the busiest first.
 pub fn virtual_threads(profile: &ProcessProfile) -> Vec<VirtualThreadRow> {
     let sampled = profile.session_by_thread();
-    let mut threads: Vec<(&Thread, Cell)> = sampled
+    let mut threads: Vec<(&Thread, Sum)> = sampled
         .iter()
         .filter_map(|(&id, &cell)| Some((profile.thread(id)?, cell)))
         .filter(|(thread, _)| thread.kind() == ThreadKind::Virtual)
@@ -140,7 +140,7 @@ pub fn virtual_threads(profile: &ProcessProfile) -> Vec<VirtualThreadRow> {
     rows
 }
 
-fn row(profile: &ProcessProfile, id: u32, received: Cell) -> ThreadRow {
+fn row(profile: &ProcessProfile, id: u32, received: Sum) -> ThreadRow {
     let thread = profile.thread(id);
     let account = profile.session().account(id).cloned().unwrap_or_default();
     let not_received_ns = account.sampled_ns.saturating_sub(received.cpu_ns);

@@ -9,7 +9,8 @@ use serde::Serialize;
 use crate::session::mode::Mode;
 use crate::text::quantity::{count, duration, share, total};
 
-/// CPU time of the process, or wall time of its threads: that of the threads' accounts (sampled, lost by cause, unfinished), and the rest by name.
+/// CPU time of the process, or wall time of its threads: that of the threads' accounts (sampled, lost by cause,
+/// unfinished), and the other parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
@@ -24,8 +25,8 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Returns the account of a process with these statistics. They can be older than samples, so `kernel` becomes at least
-    /// what is sampled or lost.
+    /// Returns the account of a process with these statistics. They can be older than samples, so `kernel` becomes at
+    /// least what is sampled or lost.
     pub fn new(
         mode: Mode,
         kernel: u64,
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lives_of_threads_have_no_part_in_the_cpu_time_of_the_process() {
+    fn wall_time_is_not_compared_with_the_cpu_time_of_the_process() {
         let statistics = Statistics {
             sampler_cpu_ns: 7,
             process_cpu_ns: 1_000,
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn causes() {
+    fn counters_by_name() {
         let copy_end = Counter { name: "copy_end".into(), count: 2 };
         assert_eq!(by_name(&[copy_end]), BTreeMap::from([("copy_end".to_owned(), 2)]));
     }

@@ -70,7 +70,8 @@ impl Session {
         }
     }
 
-    /// Returns a short name of the program: the one it was given, else its main class or jar without path and arguments.
+    /// Returns a short name of the program: the one it was given, else its main class or jar without path and
+    /// arguments.
     pub fn service(&self) -> &str {
         if !self.hello.service.is_empty() {
             return &self.hello.service;
@@ -93,7 +94,8 @@ impl Session {
         Mode::of(&self.hello)
     }
 
-    /// Returns the value of a label: `mode`, `service`, `host`, `jvm`, `pid`, `command`, or one that the process was given.
+    /// Returns the value of a label: `mode`, `service`, `host`, `jvm`, `pid`, `command`, or one that the process was
+    /// given.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         Some(match key {
             "service" => self.service().into(),

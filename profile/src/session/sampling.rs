@@ -52,8 +52,8 @@ impl Sampling {
         self.mode == Mode::CpuTime && self.period_ns < self.tick_ns / 20 * 19
     }
 
-    /// Returns the CPU time that a sample stands for in the mean, as measured in the data; without samples what is to be
-    /// expected.
+    /// Returns the CPU time that a sample stands for in the mean, as measured in the data; without samples what is to
+    /// be expected.
     fn true_ns(&self) -> u64 {
         match self.mean_ns {
             0 if self.is_below_tick() => self.tick_ns,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_tell_how_often_samples_came() {
+    fn the_mean_period_is_computed_from_the_samples() {
         for tick_ns in [0, 1_000_000, 4_000_000] {
             let message = Message { period_ns: 10_000_000, tick_ns, ..Message::default() };
             assert_eq!(sentence_of(message, 100, 985_000_000), "a sample every 9.8 ms of CPU time");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_and_what_is_so() {
+    fn the_sentence_has_the_requested_and_the_actual_period() {
         let tick = Message { period_ns: 1_000_000, tick_ns: 4_001_000, ..Message::default() };
         assert_eq!(
             sentence(tick),

@@ -3,7 +3,8 @@
 use proto::v1::{Thread, ThreadKind};
 use rustc_hash::FxHashSet;
 
-/// Returns the id of the thread whose account includes `thread`: the carrier of a virtual thread, whose CPU clock it uses.
+/// Returns the id of the thread whose account includes `thread`: the carrier of a virtual thread, whose CPU clock it
+/// uses.
 pub fn account_owner(thread: &Thread) -> u32 {
     if thread.kind() == ThreadKind::Virtual && thread.carrier != 0 { thread.carrier } else { thread.id }
 }
@@ -21,7 +22,8 @@ pub fn default_name(java_id: i64) -> String {
     format!("virtual thread #{java_id}")
 }
 
-/// Returns `java.lang.Thread.threadId()` of a virtual thread, which is the same on all its carriers; 0 for other threads.
+/// Returns `java.lang.Thread.threadId()` of a virtual thread, which is the same on all its carriers; 0 for other
+/// threads.
 pub fn virtual_id(thread: &Thread) -> i64 {
     if thread.kind() == ThreadKind::Virtual { thread.java_id } else { 0 }
 }

@@ -29,25 +29,21 @@ pub struct Pauses {
 
 /// One self-test: a comparison of the agent's answer with the VM's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Unloading")]
 #[non_exhaustive]
 pub struct SelfTest {
-    /// Name of the tested capability.
     pub capability: String,
-    /// Outcome of the comparison.
     pub outcome: Outcome,
-    /// Explanation as text.
     pub detail: String,
 }
 
-/// Outcome of a self-test.
+/// Outcome of a self-test; `NotTried` if there was no answer to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "described above")]
 pub enum Outcome {
-    /// The answers are equal.
     Passed,
-    /// The answers differ.
     Failed,
-    /// There was no answer to compare with.
     NotTried,
 }
 

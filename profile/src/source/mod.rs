@@ -3,8 +3,7 @@
 //! A source consists of parts, each with its own dictionary: a recording has one, a store one for each partition.
 //! Queries visit the parts one after the other and merge the results by name.
 
-pub mod asked;
-pub mod cell;
+pub mod deadline;
 pub mod recording;
 
 use std::ops::Range;
@@ -13,7 +12,6 @@ use proto::framing::FramingError;
 
 use crate::dictionary::Dictionary;
 use crate::session::Session;
-use crate::source::cell::Cell;
 
 /// Why a source cannot be read, as text of the source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,9 +36,26 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Returns the sample as an addend of a sum.
-    pub fn cell(&self) -> Cell {
-        Cell { cpu_ns: self.cpu_ns, samples: self.count.into() }
+    /// Returns its CPU time and number of samples.
+    pub fn sum(&self) -> Sum {
+        Sum { cpu_ns: self.cpu_ns, samples: self.count.into() }
+    }
+}
+
+/// A number of samples and their CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// CPU time that the samples represent.
+    pub cpu_ns: u64,
+    /// Number of samples.
+    pub samples: u64,
+}
+
+impl Sum {
+    /// Adds `other`. Sums saturate, because agents may send any number.
+    pub fn add(&mut self, other: Sum) {
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+        self.samples = self.samples.saturating_add(other.samples);
     }
 }
 
@@ -82,13 +97,37 @@ pub enum Extent {
     Threads,
 }
 
+/// What is read of the samples in a scope.
+#[derive(Clone, Copy)]
+pub enum Kind<'s> {
+    /// Sums by stack.
+    Stacks,
+    /// Sums by thread and stack, of the threads (session and number) for which the function holds.
+    ThreadStacks(&'s dyn Fn(u64, u32) -> bool),
+    /// CPU time by thread and time.
+    Times(Threads),
+    /// The single samples that are kept.
+    Samples,
+}
+
+/// A row that is read. Any kind can have samples, which are not summed up yet; they are of all threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in `Sample`; `cell_s` are seconds since the epoch, one or more")]
+pub enum Row {
+    Sample(Sample),
+    Stack { session: u64, stack: u32, sum: Sum },
+    ThreadStack { session: u64, thread: u32, stack: u32, sum: Sum },
+    Time { session: u64, thread: u32, cell_s: Range<u64>, cpu_ns: u64 },
+}
+
 /// Samples with one dictionary. `visit` can receive a key several times and must be quick, because a store may hold a
 /// lock during the call.
 ///
 /// # Errors
 /// Methods fail if the source cannot be read.
 pub trait Part {
-    /// Returns the time from the first sample to the last, in whole minutes, as nanoseconds since the epoch; 0 to 0 if empty.
+    /// Returns the time from the first sample to the last, in whole minutes, as nanoseconds since the epoch; 0 to 0 if
+    /// empty.
     fn range_ns(&self) -> Range<u64>;
 
     /// Returns whether single samples are kept for the whole range.
@@ -105,16 +144,33 @@ pub trait Part {
         visit: &mut dyn FnMut(u64, &Session),
     ) -> Result<(), ReadError>;
 
+    /// Visits the rows of `kind`.
+    fn read(&self, scope: &Scope<'_>, kind: Kind<'_>, visit: &mut dyn FnMut(Row)) -> Result<(), ReadError>;
+
     /// Visits CPU time by session and stack.
-    fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError>;
+    fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Sum)) -> Result<(), ReadError> {
+        self.read(scope, Kind::Stacks, &mut |row| match row {
+            Row::Sample(sample) => visit(sample.session, sample.stack, sample.sum()),
+            Row::Stack { session, stack, sum } => visit(session, stack, sum),
+            Row::ThreadStack { .. } | Row::Time { .. } => {}
+        })
+    }
 
     /// Visits CPU time by session, thread and stack, of the threads for which `is_selected` holds.
     fn thread_stacks(
         &self,
         scope: &Scope<'_>,
         is_selected: &dyn Fn(u64, u32) -> bool,
-        visit: &mut dyn FnMut(u64, u32, u32, Cell),
-    ) -> Result<(), ReadError>;
+        visit: &mut dyn FnMut(u64, u32, u32, Sum),
+    ) -> Result<(), ReadError> {
+        self.read(scope, Kind::ThreadStacks(is_selected), &mut |row| match row {
+            Row::Sample(sample) if is_selected(sample.session, sample.thread) => {
+                visit(sample.session, sample.thread, sample.stack, sample.sum());
+            }
+            Row::ThreadStack { session, thread, stack, sum } => visit(session, thread, stack, sum),
+            Row::Sample(_) | Row::Stack { .. } | Row::Time { .. } => {}
+        })
+    }
 
     /// Visits CPU time by session, thread and time: seconds since the epoch, a second or more.
     fn times(
@@ -122,10 +178,25 @@ pub trait Part {
         scope: &Scope<'_>,
         threads: Threads,
         visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
-    ) -> Result<(), ReadError>;
+    ) -> Result<(), ReadError> {
+        self.read(scope, Kind::Times(threads), &mut |row| match row {
+            Row::Sample(sample) => {
+                let second = sample.time_ns / 1_000_000_000;
+                visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
+            }
+            Row::Time { session, thread, cell_s, cpu_ns } => visit(session, thread, cell_s, cpu_ns),
+            Row::Stack { .. } | Row::ThreadStack { .. } => {}
+        })
+    }
 
     /// Visits the single samples that are kept.
-    fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError>;
+    fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
+        self.read(scope, Kind::Samples, &mut |row| {
+            if let Row::Sample(sample) = row {
+                visit(sample);
+            }
+        })
+    }
 
     /// Returns the time from the first sample in `limits` to the last one there, as [`range_ns`](Self::range_ns).
     fn range_within(&self, limits: &Range<u64>) -> Range<u64> {

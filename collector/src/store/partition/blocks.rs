@@ -9,16 +9,27 @@ use rusqlite::Connection;
 use super::super::column::{self, BlockReader, BlockWriter};
 use super::super::error::StoreError;
 use super::super::memory::{OpenMinute, Sums};
+use super::super::rollup::Level;
 use super::tables::{STACKS, THREAD_STACKS, TIMES, session_key};
-use profile::source::cell::Cell;
+use profile::source::Sum;
 
-/// Writes the sums of a session in the bucket of `level` that starts at `start_s`.
+/// Where sums belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Bucket {
+    pub(super) level: Level,
+    pub(super) start_s: u64,
+    pub(super) session: u64,
+}
+
+/// Writes the sums of a bucket as those of `fold`.
 pub(super) fn put_sums(
     connection: &Connection,
-    (level, start_s, session, fold): (u8, u64, u64, u64),
+    bucket: Bucket,
+    fold: u64,
     sums: &Sums,
 ) -> Result<(), StoreError> {
-    let key = [level.into(), start_s.cast_signed(), session_key(session), fold.cast_signed()];
+    let Bucket { level, start_s, session } = bucket;
+    let key = [level as i64, start_s.cast_signed(), session_key(session), fold.cast_signed()];
     let mut block = BlockWriter::default();
     block.number(sums.stacks.len() as u64);
     block.ascending(sums.stacks.iter().map(|row| row.0.into()));
@@ -68,17 +79,14 @@ pub(in super::super) fn read_raw(block: &[u8]) -> Result<OpenMinute, StoreError>
     })
 }
 
-pub(in super::super) fn read_stacks(
-    block: &[u8],
-    mut visit: impl FnMut(u32, Cell),
-) -> Result<(), StoreError> {
+pub(in super::super) fn read_stacks(block: &[u8], mut visit: impl FnMut(u32, Sum)) -> Result<(), StoreError> {
     let mut block = BlockReader::new(block)?;
     let rows = block.rows()?;
     let stacks = block.ascending(rows)?;
     let cpu_ns = block.column(rows)?;
     for (stack, cpu_ns) in stacks.into_iter().zip(cpu_ns) {
         let samples = block.number()?;
-        visit(stack as u32, Cell { cpu_ns, samples });
+        visit(stack as u32, Sum { cpu_ns, samples });
     }
     Ok(())
 }
@@ -89,7 +97,7 @@ pub(in super::super) fn read_stacks(
 pub(in super::super) fn read_thread_stacks(
     block: &[u8],
     is_selected: impl Fn(u32) -> bool,
-    mut visit: impl FnMut(u32, u32, Cell),
+    mut visit: impl FnMut(u32, u32, Sum),
 ) -> Result<(), StoreError> {
     let mut block = BlockReader::new(block)?;
     let rows = block.rows()?;
@@ -121,7 +129,7 @@ pub(in super::super) fn read_thread_stacks(
         block.skip(run.start - row)?;
         row = run.end;
         for (stack, cpu_ns) in stacks[run].iter().zip(&mut cpu_ns) {
-            visit(thread, *stack as u32, Cell { cpu_ns, samples: block.number()? });
+            visit(thread, *stack as u32, Sum { cpu_ns, samples: block.number()? });
         }
     }
     Ok(())

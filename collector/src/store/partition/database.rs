@@ -1,11 +1,9 @@
 //! One SQLite file: its connections, and its log.
 //!
-//! Problem: one thread writes while any number of queries read, and no query may delay the writer or make it fail;
-//! committed data survives the loss of power; and a closed partition is one file, which can be removed or copied.
-//! Approach: a file that is written to has a write-ahead log, which each commit forces to the disk. A query reads one
-//! snapshot on its own connection. SQLite's file layer `unix-excl` keeps the index of the log in memory and locks out
-//! other processes, so reading and starting need no space on the disk. A closed file has no log: one connection changes
-//! it, rarely, while there is no reader.
+//! One thread writes while any number of queries read, each a snapshot on its own connection. A file that is written to
+//! has a write-ahead log, which each commit forces to the disk. SQLite's file layer `unix-excl` keeps the index of the
+//! log in memory and locks out other processes, so reading and starting need no space on the disk. A closed file has no
+//! log: one connection changes it, rarely, while there is no reader.
 //! Invariant: the log is forced to the disk before a commit returns, and file and log are removed and renamed together.
 //!
 //! Sources: SQLite 3.54, `src/os_unix.c` and `src/wal.c`.
@@ -25,9 +23,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::super::error::StoreError;
 
-/// Page size, as long as most blocks: shorter pages make files a fifth longer and reading slower
-/// (`design/store.md`).
-const PAGE_BYTES: u64 = 16 << 10;
+/// Page size, as long as most blocks; shorter pages make files longer and reading slower (`design/store.md`).
+pub(in super::super) const PAGE_BYTES: u64 = 16 << 10;
 
 /// Page cache of a connection. A query reads each block once, so a larger cache helps little.
 const CACHE_BYTES: usize = 8 << 20;
@@ -41,14 +38,13 @@ const MOST_IDLE: usize = 2;
 /// Length of the log, in pages, at which a commit copies it to the file, and to which it is truncated: 4 MiB.
 const LOG_PAGES: u64 = 256;
 
-/// Length of a log that upkeep shortens: it occurs after a large fold, or while overlapping queries keep the log in
-/// use.
+/// Length of a log that upkeep shortens. It occurs after a large fold, or while overlapping queries use the log.
 const LONG_LOG_BYTES: u64 = 8 * LOG_PAGES * PAGE_BYTES;
 
 /// Maximum wait for readers before an exclusive change, which is otherwise tried again a minute later.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Maximum wait for a lock. Within the process locks are short; another process can only be a tool started by a user.
+/// Maximum wait for a lock. Locks within the process are short; another process can only be a tool started by a user.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// Extension of partition files.
@@ -86,7 +82,7 @@ pub(in super::super) struct Reading<'d> {
 }
 
 impl Reading<'_> {
-    pub(super) fn connection(&self) -> Result<&Connection, StoreError> {
+    pub(in super::super) fn connection(&self) -> Result<&Connection, StoreError> {
         self.connection.as_ref().ok_or(StoreError::Closed)
     }
 }
@@ -104,10 +100,10 @@ impl Drop for Reading<'_> {
 }
 
 impl Database {
-    /// Opens the file at `path`; a new or empty one is initialized with the statements `create`. An existing log is
-    /// unchanged until [`Database::take_over`].
+    /// Opens the file at `path`; a new or empty one is initialized with the statements `create`. An existing log
+    /// remains unchanged until [`Database::take_over`].
     pub(super) fn open(path: &Path, create: &str) -> Result<Database, StoreError> {
-        let keeps_log = fs::metadata(beside(path, LOG_SUFFIXES[0])).is_ok_and(|log| log.len() > 0);
+        let keeps_log = length(&beside(path, LOG_SUFFIXES[0])) > 0;
         let database = Database {
             path: path.to_owned(),
             writer: Mutex::new(None),
@@ -116,8 +112,8 @@ impl Database {
             keeps_log: AtomicBool::new(keeps_log),
             has_log: AtomicBool::new(false),
         };
-        // SQLite makes files that everybody may read, and gives a log the mode of its database.
-        // If this fails because the place is bad, connecting says so.
+        // SQLite makes files that everybody may read, and gives a log the mode of its database. Connecting reports
+        // errors.
         let _ = File::options().write(true).create_new(true).mode(PRIVATE).open(path);
         let connection = database.connect(OpenFlags::SQLITE_OPEN_CREATE)?;
         let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -159,10 +155,7 @@ impl Database {
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         }
         #[cfg(test)]
-        if let Some(bytes) = super::super::quota::of(&self.path) {
-            let pages = (bytes / PAGE_BYTES).clamp(1, u32::MAX.into());
-            connection.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
-        }
+        super::super::tests::quota::apply(&self.path, &connection)?;
         Ok(connection)
     }
 
@@ -188,10 +181,7 @@ impl Database {
             None => self.connect_writer().map_err(|error| self.with_cause(error))?,
         };
         #[cfg(test)]
-        if let Some(bytes) = super::super::quota::of(&self.path) {
-            let pages = (bytes / PAGE_BYTES).clamp(1, u32::MAX.into());
-            connection.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
-        }
+        super::super::tests::quota::apply(&self.path, &connection)?;
         let result = transact(&connection, change);
         // After an error of the disk the state of the connection is unknown: the next write opens a new one.
         if !matches!(result, Err(StoreError::Io(_))) {
@@ -226,10 +216,9 @@ impl Database {
         result.err().map_or(error, StoreError::from)
     }
 
+    /// Returns the lengths of the file and of its logs.
     fn lengths(&self) -> impl Iterator<Item = u64> {
-        let beside = LOG_SUFFIXES.map(|suffix| beside(&self.path, suffix));
-        let paths = [self.path.clone()].into_iter().chain(beside);
-        paths.filter_map(|path| Some(fs::metadata(path).ok()?.len()))
+        [""].into_iter().chain(LOG_SUFFIXES).map(|suffix| length(&beside(&self.path, suffix)))
     }
 
     /// Returns the bytes on the disk, including the log.
@@ -239,13 +228,12 @@ impl Database {
 
     /// Returns the length of the file without the log.
     pub(in super::super) fn length(&self) -> u64 {
-        fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
+        length(&self.path)
     }
 
     /// Copies a long log to the file and truncates it, unless there is a reader.
     pub(in super::super) fn shorten_log(&self) -> Result<(), StoreError> {
-        let log_bytes = fs::metadata(beside(&self.path, LOG_SUFFIXES[0])).map_or(0, |log| log.len());
-        if log_bytes > LONG_LOG_BYTES {
+        if length(&beside(&self.path, LOG_SUFFIXES[0])) > LONG_LOG_BYTES {
             self.exclusively(|connection| Ok(connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?))?;
         }
         Ok(())
@@ -311,7 +299,7 @@ impl Database {
         if let Some(connection) = self.writer.get_mut().take() {
             connection.close().map_err(|(_, error)| error)?;
         }
-        if fs::metadata(beside(&self.path, LOG_SUFFIXES[0])).is_ok_and(|log| log.len() > 0) {
+        if length(&beside(&self.path, LOG_SUFFIXES[0])) > 0 {
             return Err(self.with_cause(StoreError::Io(io::ErrorKind::Other)));
         }
         renamed(&self.path, path)?;
@@ -328,24 +316,28 @@ impl Database {
 /// Removes the database at `path`. The log is removed last, because the file is incomplete without it.
 pub(in super::super) fn remove(path: &Path) -> Result<(), StoreError> {
     fs::remove_file(path)?;
-    for suffix in LOG_SUFFIXES {
-        match fs::remove_file(beside(path, suffix)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(())
+    LOG_SUFFIXES.iter().try_for_each(|suffix| if_found(fs::remove_file(beside(path, suffix))))
 }
 
 /// Renames the database at `from`, its log first: a start removes a log whose file is gone.
 pub(in super::super) fn rename_with_logs(from: &Path, to: &Path) -> Result<(), StoreError> {
-    for suffix in LOG_SUFFIXES {
-        match fs::rename(beside(from, suffix), beside(to, suffix)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-    }
+    LOG_SUFFIXES
+        .iter()
+        .try_for_each(|suffix| if_found(fs::rename(beside(from, suffix), beside(to, suffix))))?;
     renamed(from, to)
+}
+
+/// Returns the result of an operation on a file that may be missing.
+fn if_found(result: io::Result<()>) -> Result<(), StoreError> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the length of the file at `path`, 0 if there is none.
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Returns whether `path` is an unfinished file, or the log of a removed database with this `extension`.

@@ -9,104 +9,16 @@ use proto::v1::Dictionary as Definitions;
 use rusqlite::Connection;
 
 use super::super::column;
-use super::super::dictionary::append;
-use super::super::error::{SCHEMA, StoreError};
+use super::super::dictionary::{append, append_numbers};
+use super::super::error::StoreError;
 use super::super::memory::PartitionMemory;
-use super::super::rollup::Level;
 use super::super::session::{SessionRow, StoredSession};
-use super::completeness;
-use super::coverage::{Coverage, Written};
-use super::database::Reading;
-use super::keys;
-use super::tables::{
-    DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, STACKS, THREADS, create_all, number, put_number,
-    session_of,
-};
-
-const CREATED: &str = "created_s";
-const FIRST: &str = "first_s";
-const END: &str = "end_s";
-const ROLLED: [&str; Level::COUNT] = ["rolled_minute_s", "rolled_hour_s", "rolled_day_s"];
-const REMOVED: &str = "removed";
-const VERSION: &str = "schema";
-const CHECKSUM: &str = "checksum";
-
-/// The first version whose partitions have checksums of keys and of numbers.
-const WITH_CHECKSUMS: u64 = 2;
-
-/// Returns the statements that create the tables of a new partition.
-pub(super) fn create(now_s: u64) -> String {
-    let coverage = Coverage { created_s: now_s, ..Coverage::default() };
-    let numbers = numbers_of(&coverage).into_iter().chain([(VERSION, SCHEMA)]);
-    let numbers: Vec<String> =
-        numbers.map(|(name, value)| format!("('{name}', {})", value.cast_signed())).collect();
-    format!("{} INSERT INTO meta VALUES{}; {}", create_all(), numbers.join(", "), completeness::create())
-}
-
-/// Returns the numbers of `meta` of a coverage, and their checksum.
-fn numbers_of(coverage: &Coverage) -> Vec<(&'static str, u64)> {
-    let rolled = ROLLED.into_iter().zip(coverage.rolled_s);
-    let rest = [
-        (CREATED, coverage.created_s),
-        (FIRST, coverage.first_s),
-        (END, coverage.end_s),
-        (REMOVED, coverage.removed),
-    ];
-    rolled.chain(rest).chain([(CHECKSUM, checksum(coverage))]).collect()
-}
-
-fn checksum(coverage: &Coverage) -> u64 {
-    let Coverage { created_s, first_s, end_s, rolled_s: [minute, hour, day], removed } = *coverage;
-    keys::hash(&[created_s, first_s, end_s, minute, hour, day, removed].map(u64::cast_signed))
-}
-
-pub(super) fn write_coverage(connection: &Connection, coverage: &Coverage) -> Result<(), StoreError> {
-    for (name, value) in numbers_of(coverage) {
-        put_number(connection, name, value)?;
-    }
-    Ok(())
-}
-
-impl Reading<'_> {
-    /// Returns the coverage in this snapshot.
-    pub(in super::super) fn coverage(&self) -> Result<Coverage, StoreError> {
-        read_coverage(self.connection()?)
-    }
-}
-
-pub(super) fn read_coverage(connection: &Connection) -> Result<Coverage, StoreError> {
-    let expected = number(connection, CHECKSUM)?;
-    let number = |name| Ok::<u64, StoreError>(number(connection, name)?.unwrap_or(0));
-    let mut rolled_s = [0; Level::COUNT];
-    for (value, name) in rolled_s.iter_mut().zip(ROLLED) {
-        *value = number(name)?;
-    }
-    let coverage = Coverage {
-        created_s: number(CREATED)?,
-        first_s: number(FIRST)?,
-        end_s: number(END)?,
-        rolled_s,
-        removed: number(REMOVED)?,
-    };
-    match expected {
-        Some(expected) if expected == checksum(&coverage) => Ok(coverage),
-        None if number(VERSION)? < WITH_CHECKSUMS => Ok(coverage),
-        _ => Err(StoreError::Damaged),
-    }
-}
-
-/// Checks that the database is a partition of a version that can be read.
-pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
-    match number(connection, VERSION)? {
-        Some(1..=SCHEMA) => Ok(()),
-        Some(version) => Err(StoreError::Version(version)),
-        None => Err(StoreError::Damaged),
-    }
-}
+use super::coverage::{Coverage, Written, check};
+use super::tables::{DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, STACKS, THREADS, session_of};
 
 /// Returns whether the journal has messages, which are in no block.
 pub(super) fn has_journal(connection: &Connection) -> Result<bool, StoreError> {
-    Ok(!JOURNAL.keys(connection)?.is_empty())
+    Ok(JOURNAL.last(connection)?.is_some())
 }
 
 /// Loads the database into `memory`, which must be empty.
@@ -116,7 +28,7 @@ pub(super) fn load(
 ) -> Result<(PartitionMemory, Coverage, Written), StoreError> {
     check(connection)?;
     let is_closed = memory.dictionary.is_closed();
-    let coverage = read_coverage(connection)?;
+    let coverage = Coverage::read(connection)?;
     let mut fold = 0;
     DICTIONARY.each(connection, |key, block| {
         fold = fold.max(key[0].cast_unsigned() + 1);
@@ -135,15 +47,16 @@ pub(super) fn load(
     SESSION_ROWS.each(connection, |key, block| {
         fold = fold.max(key[1].cast_unsigned() + 1);
         // Ended sessions refer to no rows, nor do those of a closed partition.
-        let may_continue = |session: &&mut StoredSession| session.goodbye.is_none() && !is_closed;
+        let may_continue = |session: &&mut StoredSession| session.seen.goodbye.is_none() && !is_closed;
         let session = memory.sessions.get_mut(&session_of(key[0])).filter(may_continue);
         if let Some(session) = session {
-            session.rows.append(block, &memory.dictionary)?;
+            append_numbers(&mut session.rows, block, &memory.dictionary)?;
+            session.stored_rows = session.rows.ends();
         }
         Ok(())
     })?;
     for table in [&RAW, &STACKS] {
-        fold = table.last_fold(connection)?.map_or(fold, |last| fold.max(last + 1));
+        fold = table.last(connection)?.map_or(fold, |last| fold.max(last + 1));
     }
     memory.update_session_bytes();
     let mut journal = 0;
@@ -168,7 +81,9 @@ pub(super) fn load_sessions(
     is_selected: impl Fn(u64) -> bool,
     mut visit: impl FnMut(u64, &StoredSession),
 ) -> Result<(), StoreError> {
-    for key in SESSIONS.keys(connection)?.into_iter().filter(|&key| is_selected(session_of(key))) {
+    let mut keys = Vec::new();
+    SESSIONS.each_key(connection, |key| Ok(keys.push(key[0])))?;
+    for key in keys.into_iter().filter(|&key| is_selected(session_of(key))) {
         let row = SESSIONS.get(connection, &[key])?.ok_or(StoreError::Damaged)?;
         let row = SessionRow::from_bytes(&row)?;
         let mut session = StoredSession::from_row(row);

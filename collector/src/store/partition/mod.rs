@@ -6,10 +6,8 @@
 //! either in the journal or in blocks, and never in both.
 
 mod blocks;
-mod completeness;
 mod coverage;
 mod database;
-mod keys;
 mod load;
 mod tables;
 
@@ -24,19 +22,22 @@ use super::error::StoreError;
 use super::memory::{PartitionMemory, Sums};
 use super::rollup::Level;
 use super::session::StoredSession;
-use blocks::{put_sums, raw_block, threads_block};
-use coverage::Written;
+use blocks::{Bucket, put_sums, raw_block, threads_block};
+use coverage::{Written, check, create};
 use database::Database;
-use load::{check, create, has_journal, load, load_dictionary, load_sessions, read_coverage, write_coverage};
+use load::{has_journal, load, load_dictionary, load_sessions};
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use profile::dictionary::Dictionary;
 use profile::source::Extent;
-use tables::{DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, THREADS, session_key};
+use rusqlite::Connection;
+use tables::{DICTIONARY, JOURNAL, SESSION_ROWS, SESSIONS, THREADS, session_key, verify};
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 pub(super) use coverage::Coverage;
+#[cfg(test)]
+pub(super) use database::PAGE_BYTES;
 pub(super) use database::{EXTENSION, PRIVATE, Reading, UNFINISHED, is_left_over, remove, rename_with_logs};
-pub(super) use tables::{STACKS, THREAD_STACKS, TIMES, Table};
+pub(super) use tables::{RAW, RowKey, STACKS, THREAD_STACKS, TIMES};
 
 /// A partition.
 #[derive(Debug)]
@@ -51,12 +52,6 @@ pub(super) struct Partition {
     /// True once its keys were found complete.
     is_verified: AtomicBool,
     written: Mutex<Written>,
-}
-
-/// Framed messages of a session, for the journal.
-pub(super) struct SessionMessages<'a> {
-    pub(super) session: u64,
-    pub(super) framed: Vec<&'a [u8]>,
 }
 
 impl Partition {
@@ -85,7 +80,7 @@ impl Partition {
         let reading = database.begin_read()?;
         let connection = reading.connection()?;
         check(connection)?;
-        let coverage = read_coverage(connection)?;
+        let coverage = Coverage::read(connection)?;
         let memory = match (has_journal(connection)?, in_memory) {
             (true, _) => load(PartitionMemory::default(), connection)?.0,
             (false, true) => load(PartitionMemory::for_reading(), connection)?.0,
@@ -123,14 +118,12 @@ impl Partition {
         Ok(())
     }
 
-    /// Makes messages durable: after this returns, they survive a power failure.
-    pub(super) fn journal(&self, groups: &[SessionMessages<'_>]) -> Result<(), StoreError> {
+    /// Makes framed messages of sessions durable: after this returns, they survive a power failure.
+    pub(super) fn journal(&self, messages: &[(u64, &[u8])]) -> Result<(), StoreError> {
         let mut bytes = Vec::new();
-        for group in groups {
-            for framed in &group.framed {
-                bytes.extend_from_slice(&group.session.to_le_bytes());
-                bytes.extend_from_slice(framed);
-            }
+        for (session, framed) in messages {
+            bytes.extend_from_slice(&session.to_le_bytes());
+            bytes.extend_from_slice(framed);
         }
         let packed = column::compress(&bytes)?;
         let mut written = self.written.lock();
@@ -151,61 +144,51 @@ impl Partition {
         let definitions =
             (rows != written.rows).then(|| dictionary::encode(&memory.dictionary, written.rows));
         let definitions = definitions.transpose()?;
-        let mut coverage = *self.coverage.read();
         let blocks: Vec<_> = memory
             .open
             .iter()
             .map(|(&(start_s, session), minute)| Ok((start_s, session, raw_block(minute)?, minute.sums())))
             .collect::<Result<_, StoreError>>()?;
         let mut memory = RwLockUpgradableReadGuard::upgrade(memory);
-        for &(start_s, ..) in &blocks {
-            let end_s = start_s + super::memory::MINUTE_S;
-            coverage.first_s = if coverage.end_s == 0 { start_s } else { coverage.first_s.min(start_s) };
-            coverage.end_s = coverage.end_s.max(end_s);
-        }
-        let sessions = &mut memory.sessions;
+        let mut coverage = *self.coverage.read();
         // Late samples of buckets that are already rolled up are added to the sums of these as well.
-        let mut late: BTreeMap<(u8, u64, u64), Sums> = BTreeMap::new();
+        let mut late: BTreeMap<Bucket, Sums> = BTreeMap::new();
         for (start_s, session, _, sums) in &blocks {
+            coverage.include(*start_s);
+            let Some(state) = memory.sessions.get_mut(session) else { continue };
             for level in
                 Level::COARSE.into_iter().filter(|&level| *start_s < coverage.rolled_s[level as usize])
             {
-                if let Some(state) = sessions.get_mut(session) {
-                    let sums = level.coarsen(state, *start_s, Level::Minute, sums);
-                    late.entry((level as u8, level.start_of(*start_s), *session)).or_default().extend(sums);
-                }
+                let bucket = Bucket { level, start_s: level.start_of(*start_s), session: *session };
+                late.entry(bucket).or_default().extend(level.coarsen(state, *start_s, sums));
             }
         }
-        let late: BTreeMap<_, _> = late.into_iter().map(|(key, sums)| (key, sums.merged())).collect();
-        let number = fold.cast_signed();
         self.database.write(|connection| {
             if let Some(definitions) = &definitions {
-                DICTIONARY.put(connection, &[number], definitions)?;
+                DICTIONARY.put(connection, &[fold.cast_signed()], definitions)?;
             }
             for (start_s, session, block, sums) in &blocks {
-                RAW.put(connection, &[start_s.cast_signed(), session_key(*session), number], block)?;
-                put_sums(connection, (Level::Minute as u8, *start_s, *session, fold), sums)?;
+                let (start_s, session) = (*start_s, *session);
+                RAW.put(
+                    connection,
+                    &[start_s.cast_signed(), session_key(session), fold.cast_signed()],
+                    block,
+                )?;
+                put_sums(connection, Bucket { level: Level::Minute, start_s, session }, fold, sums)?;
             }
-            for (&(level, start_s, session), sums) in &late {
-                put_sums(connection, (level, start_s, session, fold), sums)?;
+            for (bucket, sums) in late {
+                put_sums(connection, bucket, fold, &sums.merged())?;
             }
-            for (&id, session) in sessions.iter().filter(|(_, session)| session.is_changed) {
-                let id = session_key(id);
-                SESSIONS.put(connection, &[id], &session.to_row().into_bytes())?;
-                if !session.unstored_threads.is_empty() {
-                    THREADS.put(connection, &[id, number], &threads_block(&session.unstored_threads)?)?;
-                }
-                if let Some(block) = session.rows.encode()? {
-                    SESSION_ROWS.put(connection, &[id, number], &block)?;
-                }
+            for (&id, session) in memory.sessions.iter().filter(|(_, session)| session.is_changed) {
+                write_session(connection, id, session, fold)?;
             }
-            JOURNAL.clear(connection)?;
-            write_coverage(connection, &coverage)
+            JOURNAL.clear(connection, None)?;
+            coverage.write(connection)
         })?;
         for session in memory.sessions.values_mut().filter(|session| session.is_changed) {
             session.is_changed = false;
             session.unstored_threads.clear();
-            session.rows.set_stored();
+            session.stored_rows = session.rows.ends();
         }
         memory.open.clear();
         memory.open_samples = 0;
@@ -246,15 +229,15 @@ impl Partition {
             let mut written = self.written.lock();
             let fold = written.fold;
             self.database.write(|connection| {
-                for (session, sums) in &by_session {
-                    put_sums(connection, (level as u8, bucket_s, *session, fold), sums)?;
+                for &(session, ref sums) in &by_session {
+                    put_sums(connection, Bucket { level, start_s: bucket_s, session }, fold, sums)?;
                 }
                 // Groups of threads created by these sums. The next fold writes them again, which is harmless.
                 for (session, groups) in &groups {
                     let key = [session_key(*session), fold.cast_signed()];
                     THREADS.put(connection, &key, &threads_block(groups)?)?;
                 }
-                write_coverage(connection, &coverage)
+                coverage.write(connection)
             })?;
             written.fold += 1;
             *self.coverage.write() = coverage;
@@ -267,9 +250,8 @@ impl Partition {
     /// Returns the start of the first bucket in `range` that is not empty.
     fn next_filled(&self, level: Level, range: Range<u64>) -> Result<Option<u64>, StoreError> {
         let reading = self.database.begin_read()?;
-        let source = level.below() as u8;
-        let first = THREAD_STACKS.first_start(reading.connection()?, source, range.clone())?;
-        Ok(first.map(|start_s| level.start_of(start_s).max(range.start)))
+        let ends = THREAD_STACKS.ends(reading.connection()?, level.below(), range.clone())?;
+        Ok(ends.map(|(first, _)| level.start_of(first).max(range.start)))
     }
 
     /// Returns the sums of a bucket by session, merged from the level below.
@@ -277,37 +259,23 @@ impl Partition {
         let reading = self.database.begin_read()?;
         let connection = reading.connection()?;
         let source = level.below();
-        let mut merged: BTreeMap<u64, Sums> = Default::default();
-        let all_sessions = |_| true;
+        let mut merged: BTreeMap<u64, Sums> = BTreeMap::new();
         THREAD_STACKS.range(
             connection,
-            Some(source as u8),
+            Some(source),
             range,
-            all_sessions,
-            |[start_s, session, fold], block| {
-                let mut thread_stacks = Vec::new();
-                read_thread_stacks(
-                    block,
-                    |_| true,
-                    |thread, stack, cell| {
-                        thread_stacks.push((thread, stack, cell));
-                    },
-                )?;
-                let key = [
-                    i64::from(source as u8),
-                    start_s.cast_signed(),
-                    session_key(session),
-                    fold.cast_signed(),
-                ];
-                let times = match TIMES.get(connection, &key)? {
-                    Some(block) => read_times(&block)?,
-                    None => Vec::new(),
-                };
-                let sums = Sums { stacks: Vec::new(), thread_stacks, times };
-                let mut memory = self.memory.write();
-                if let Some(state) = memory.sessions.get_mut(&session) {
-                    let sums = level.coarsen(state, start_s, source, &sums);
-                    merged.entry(session).or_default().extend(sums);
+            |_| true,
+            |key, block| {
+                let RowKey { start_s, session, fold } = key;
+                let mut sums = Sums::default();
+                let mut add = |thread, stack, sum| sums.thread_stacks.push((thread, stack, sum));
+                read_thread_stacks(block, |_| true, &mut add)?;
+                let key = [source as i64, start_s.cast_signed(), session_key(session), fold.cast_signed()];
+                if let Some(block) = TIMES.get(connection, &key)? {
+                    sums.times = read_times(&block)?;
+                }
+                if let Some(state) = self.memory.write().sessions.get_mut(&session) {
+                    merged.entry(session).or_default().extend(level.coarsen(state, start_s, &sums));
                 }
                 Ok(())
             },
@@ -322,14 +290,14 @@ impl Partition {
         coverage.removed = levels;
         let removed = self.database.exclusively(|connection| {
             database::transact(connection, |connection| {
-                RAW.clear(connection)?;
+                RAW.clear(connection, None)?;
                 for level in [Level::Minute, Level::Hour].into_iter().take(levels.saturating_sub(1) as usize)
                 {
                     for table in [&STACKS, &THREAD_STACKS, &TIMES] {
-                        table.clear_level(connection, level as u8)?;
+                        table.clear(connection, Some(level))?;
                     }
                 }
-                write_coverage(connection, &coverage)
+                coverage.write(connection)
             })?;
             // Set before queries continue.
             *self.coverage.write() = coverage;
@@ -342,12 +310,12 @@ impl Partition {
         self.compact().map(|()| true)
     }
 
-    /// Frees memory that only the partition being written to needs: the row maps of sessions, which continue in the
-    /// next partition, and the lookup tables of the dictionary.
+    /// Frees memory that only the partition being written to needs: the rows of sessions by number, which continue in
+    /// the next partition, and the lookup tables of the dictionary.
     pub(super) fn close(&self) {
         let mut memory = self.memory.write();
         for session in memory.sessions.values_mut() {
-            *session.rows = Default::default();
+            session.free_rows();
         }
         memory.dictionary.close();
         memory.update_session_bytes();
@@ -357,7 +325,7 @@ impl Partition {
     pub(super) fn verify(&self) -> Result<(), StoreError> {
         // Relaxed: two threads may both do it, with the same result.
         if !self.is_verified.load(Ordering::Relaxed) {
-            completeness::verify(self.database.begin_read()?.connection()?)?;
+            verify(self.database.begin_read()?.connection()?)?;
             self.is_verified.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -377,4 +345,22 @@ impl Partition {
     ) -> Result<(), StoreError> {
         load_sessions(self.database.begin_read()?.connection()?, extent, is_selected, visit)
     }
+}
+
+/// Writes what has changed of a session.
+fn write_session(
+    connection: &Connection,
+    id: u64,
+    session: &StoredSession,
+    fold: u64,
+) -> Result<(), StoreError> {
+    let (id, fold) = (session_key(id), fold.cast_signed());
+    SESSIONS.put(connection, &[id], &session.to_row().into_bytes())?;
+    if !session.unstored_threads.is_empty() {
+        THREADS.put(connection, &[id, fold], &threads_block(&session.unstored_threads)?)?;
+    }
+    if let Some(block) = dictionary::encode_numbers(&session.rows, session.stored_rows)? {
+        SESSION_ROWS.put(connection, &[id, fold], &block)?;
+    }
+    Ok(())
 }

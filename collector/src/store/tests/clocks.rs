@@ -26,7 +26,7 @@ fn a_clock_that_is_ahead_does_not_stop_retention() {
 /// The agent's machine sleeps for two hours, and later its clock is set back by one: each sample has the time at which
 /// it was taken, and the session is not silent.
 #[test]
-fn samples_follow_a_clock_that_moves() {
+fn samples_have_the_time_of_a_corrected_clock() {
     const HOUR_MS: i64 = 3_600_000;
     let directory = tempfile::tempdir().expect("temporary directory");
     let mut agent = Agent::new(1);

@@ -54,7 +54,7 @@ fn a_damaged_old_partition_is_set_aside_until_it_expires() {
 }
 
 #[test]
-fn damage_that_a_query_meets_is_left_out_of_its_answer() {
+fn a_partition_that_a_query_finds_damaged_is_left_out() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(directory.path());
     // The logs of closed partitions become part of their files.
@@ -67,7 +67,7 @@ fn damage_that_a_query_meets_is_left_out_of_its_answer() {
 /// Whatever bytes of a closed partition are overwritten: its samples are whole, or the answer says that they are
 /// missing.
 #[test]
-fn overwritten_bytes_never_leave_out_samples_without_a_word() {
+fn overwritten_bytes_are_reported_or_change_no_answer() {
     let original = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(original.path());
     store.maintain().expect("upkeep");

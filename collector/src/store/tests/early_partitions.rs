@@ -176,7 +176,7 @@ fn memory_of_sessions_is_bounded_for_long_introductions() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let limit = 2 << 20;
-    store.shared.current().expect("open").memory.write().session_limit = limit;
+    store.shared.current().expect("open").memory.write().session_limit.0 = limit;
     let introduce = |session| {
         let mut agent = Agent::new(session);
         agent.hello.command = "x".repeat(200 << 10);

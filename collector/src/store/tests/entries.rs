@@ -41,7 +41,7 @@ pub(super) fn samples(agent: &mut Agent, node: u32, from_s: u64, count: usize) -
 }
 
 #[test]
-fn numbers_keep_their_meaning_after_a_crash_a_fold_and_a_day() {
+fn entry_numbers_mean_the_same_after_a_crash_a_fold_and_in_the_next_partition() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let open = || Store::open(directory.path(), Retention::default()).expect("store");
     let store = open();

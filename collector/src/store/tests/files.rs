@@ -36,11 +36,13 @@ fn of_current(store: &Store) -> Arc<Partition> {
 fn minutes(reading: &partition::Reading<'_>) -> usize {
     let mut minutes = 0;
     let everything = 0..u64::MAX;
-    let count = |_, _, _: &[u8]| {
+    let count = |_, _: &[u8]| {
         minutes += 1;
         Ok(())
     };
-    reading.sums(&partition::STACKS, Level::Minute, everything, |_| true, count).expect("readable");
+    let connection = reading.connection().expect("open");
+    let level = Some(Level::Minute);
+    partition::STACKS.range(connection, level, everything, |_| true, count).expect("readable");
     minutes
 }
 
@@ -112,7 +114,7 @@ fn reading_changes_no_file_even_after_a_kill() {
 }
 
 #[test]
-fn only_remains_of_other_partitions_are_removed() {
+fn only_logs_of_removed_partitions_are_removed() {
     let directory = tempfile::tempdir().expect("temporary directory");
     ten_samples(directory.path()).0.close().expect("fold");
     let own = names(directory.path());
@@ -220,7 +222,7 @@ fn sessions_are_in_the_order_of_unsigned_ids() {
 
 /// Profiles have names of private programs.
 #[test]
-fn nobody_else_may_read_what_a_store_writes() {
+fn files_of_a_store_are_readable_by_their_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let parent = tempfile::tempdir().expect("temporary directory");
     let directory = parent.path().join("new");

@@ -37,7 +37,7 @@ fn ten_minutes_of_requests(agent: &mut Agent, stack: u32) -> Vec<(u64, Vec<u8>)>
 }
 
 #[test]
-fn virtual_threads_without_end_are_counted_for_their_carriers() {
+fn virtual_threads_beyond_the_bound_are_counted_for_their_carriers() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
@@ -49,7 +49,7 @@ fn virtual_threads_without_end_are_counted_for_their_carriers() {
         expect(store, 0..3600, &[("leaf", 30_000)]);
         let mut by_thread: BTreeMap<u32, u64> = BTreeMap::new();
         let scope = Scope { range_ns: 0..u64::MAX, sessions: &|_| true };
-        let mut add = |_, thread, _, cell: Cell| *by_thread.entry(thread).or_default() += cell.samples;
+        let mut add = |_, thread, _, cell: Sum| *by_thread.entry(thread).or_default() += cell.samples;
         store.views()[0].thread_stacks(&scope, &|_, _| true, &mut add).expect("readable");
         assert_eq!(by_thread.len(), 1 + MOST_VIRTUAL);
         assert_eq!(by_thread[&CARRIER] as usize, 30_000 - MOST_VIRTUAL);

@@ -39,13 +39,11 @@ fn an_unfinished_partition_is_not_used() {
     // The file cannot be created; it can, but there is no space for the copied sessions.
     for limit_bytes in [0, empty_partition_bytes()] {
         let directory = tempfile::tempdir().expect("temporary directory");
-        let limit = Arc::new(AtomicU64::new(u64::MAX));
-        quota::set(directory.path(), Arc::clone(&limit));
         let (store, mut agent, stack) = day_old(directory.path(), 20_000);
         let next_s = DAY_NS / NS + 86_400;
-        limit.store(limit_bytes, Ordering::Relaxed);
+        quota::set(directory.path(), limit_bytes);
         assert_eq!(upkeep::run(&store.shared, next_s), Err(StoreError::Full), "{limit_bytes}");
-        limit.store(u64::MAX, Ordering::Relaxed);
+        quota::set(directory.path(), u64::MAX);
         store.close().expect("fold");
         // As after a kill before the rename.
         let unfinished = directory.path().join("001795305600-007.new");
@@ -70,8 +68,6 @@ fn an_unfinished_partition_is_not_used() {
 #[test]
 fn old_partitions_are_removed_on_a_full_disk() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let limit = Arc::new(AtomicU64::new(u64::MAX));
-    quota::set(directory.path(), Arc::clone(&limit));
     let (store, mut agent, stack) = day_old(directory.path(), 0);
     let next_s = DAY_NS / NS + 86_400;
     upkeep::run(&store.shared, next_s).expect("upkeep");
@@ -79,7 +75,7 @@ fn old_partitions_are_removed_on_a_full_disk() {
     append(&store, &agent, &[samples]).expect("stored");
     store.flush().expect("fold");
     let oldest = store.shared.partitions.read()[0].database.path().to_owned();
-    limit.store(0, Ordering::Relaxed);
+    quota::set(directory.path(), 0);
     let late_s = next_s + Retention::default().age.as_secs();
     assert_eq!(upkeep::run(&store.shared, late_s), Err(StoreError::Full));
     assert!(!oldest.exists() && store.status().partitions == 1, "{:?}", store.status());
@@ -131,14 +127,15 @@ fn threads_of_one_session_leave_memory_for_others() {
     prevent_early_partitions(&store);
     let limit = 2 << 20;
     let set_limit =
-        |store: &Store| store.shared.current().expect("open").memory.write().session_limit = limit;
+        |store: &Store| store.shared.current().expect("open").memory.write().session_limit.0 = limit;
     set_limit(&store);
     let known = |store: &Store, session: u64| {
         let partition = store.shared.current().expect("open");
         let memory = partition.memory.read();
-        let whole: usize = memory.sessions.values().map(|session| session.thread_bytes()).sum();
+        let whole: usize = memory.sessions.values().map(|session| session.thread_bytes).sum();
         assert!(whole <= limit + (64 << 10), "{whole} bytes");
-        (memory.sessions[&session].threads().count(), memory.sessions[&session].accounts().len())
+        let known = &memory.sessions[&session].seen;
+        (known.threads().count(), known.accounts().len())
     };
     let mut liar = Agent::new(1);
     let messages = crowd(&mut liar, 30_000);

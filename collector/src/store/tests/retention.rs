@@ -86,7 +86,7 @@ fn sums_are_equal_at_every_level() {
 
 /// What a user sees of a session of half an hour as its time passes: the same table, never "no samples".
 #[test]
-fn a_session_is_shown_whole_as_long_as_the_store_has_it() {
+fn a_session_keeps_its_account_while_the_store_has_it() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let day_s = DAY_NS / NS;
     let store = Store::open(directory.path(), Retention::default()).expect("new store");

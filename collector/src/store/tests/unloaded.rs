@@ -94,7 +94,7 @@ fn only_queries_of_stacks_read_dictionaries() {
 }
 
 #[test]
-fn a_list_of_processes_has_the_latest_and_counts_the_others() {
+fn a_list_of_processes_has_the_latest_ones_and_the_number_of_others() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     for number in 0..50u64 {
@@ -175,7 +175,7 @@ fn store_without_writer(directory: &Path, partitions: Vec<Arc<Partition>>) -> St
 }
 
 #[test]
-fn opening_leaves_old_partitions_unloaded() {
+fn old_partitions_are_not_loaded_when_a_store_is_opened() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(directory.path());
     let expected = query(&store, "flamegraph", &[]);

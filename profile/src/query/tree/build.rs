@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Bounds, LEFT_OUT, Tree, heaviest};
 use crate::dictionary::Dictionary;
 use crate::query::node_sums::NodeSums;
-use crate::source::cell::Cell;
+use crate::source::Sum;
 
 /// Maximum length of a name in bytes; longer ones are shortened. Java classes and methods have a few hundred at most.
 const LONG_NAME: usize = 2048;
@@ -36,7 +36,7 @@ impl Tree {
         tree.parents.push(0);
         tree.name_of.push(name);
         tree.kinds.push(0);
-        tree.own.push(Cell::default());
+        tree.own.push(Sum::default());
         tree
     }
 
@@ -64,7 +64,7 @@ impl Tree {
         parents.push(parent);
         name_of.push(name);
         kinds.push(kind);
-        self.own.push(Cell::default());
+        self.own.push(Sum::default());
         next
     }
 
@@ -83,7 +83,7 @@ impl Tree {
         self.child(parent, name, FrameKind::Marker as u8)
     }
 
-    pub(in crate::query) fn add_own(&mut self, node: u32, cell: Cell, before_ns: u64) {
+    pub(in crate::query) fn add_own(&mut self, node: u32, cell: Sum, before_ns: u64) {
         let node = node as usize;
         self.own[node].add(cell);
         if before_ns > 0 {
@@ -231,7 +231,7 @@ mod tests {
                 let name = tree.name(name);
                 tree.child(at, name, OTHER)
             });
-            tree.own[node as usize].add(Cell { cpu_ns: *cpu_ns, samples: 1 });
+            tree.own[node as usize].add(Sum { cpu_ns: *cpu_ns, samples: 1 });
         }
         tree
     }

@@ -17,7 +17,7 @@ use crate::query::error::QueryError;
 use crate::query::node_sums::each_part;
 use crate::query::selection::{Selection, Span};
 use crate::source::Source;
-use crate::source::cell::Cell;
+use crate::source::Sum;
 use crate::text::quantity::total;
 
 pub(in crate::query) use build::{Side, shortened, sum_up};
@@ -54,7 +54,7 @@ pub struct Tree {
     /// Frame kind of each node, as in the protocol.
     pub kinds: Vec<u8>,
     /// CPU time of each node itself.
-    pub own: Vec<Cell>,
+    pub own: Vec<Sum>,
     /// CPU time of each node with its subtree.
     pub totals: Vec<u64>,
     /// CPU time of each node itself on the first of two sides; shorter where the last nodes have none.

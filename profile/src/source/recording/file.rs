@@ -1,10 +1,9 @@
 //! Recording files: the agent's messages of one session, as received.
 //!
-//! Problem: a recording has to survive a crash of the JVM, of the collector and of the machine.
-//! Approach: the file is the message stream itself, beginning with the Hello message, without updates in place.
-//! The file is written to the disk every ten seconds and at the end of its connection.
+//! The file is the message stream itself, beginning with the Hello message, without updates in place. It is forced to
+//! the disk every ten seconds and at the end of its connection.
 //! Invariant: every acknowledged message is in the file, and a file cut at any byte is a valid recording of all whole
-//! messages before the cut. Overwritten messages are left out, and the reader says so.
+//! messages before the cut. Overwritten messages are left out, and the reader reports them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use proto::framing::{Checksums, FrameReader, FramingError, decode_message};
+use proto::framing::{Checksums, FrameReader, FramedMessage, FramingError, decode_message};
 use proto::v1::{AgentMessage, Hello, agent_message::Body};
 use proto::version::{self, VersionError};
 
@@ -49,10 +48,11 @@ impl From<io::Error> for RecordingError {
     }
 }
 
-/// Time between two writes of a growing recording to the disk: what a loss of power may cost. Each takes some milliseconds.
+/// Time between two writes of a growing recording to the disk, each of some milliseconds. A loss of power costs at most
+/// this much.
 const SYNC_EVERY: Duration = Duration::from_secs(10);
 
-/// Appends the messages of one session to a file, and writes the file to the disk every [`SYNC_EVERY`] and on drop.
+/// Appends the messages of one session to a file, which is forced to the disk every [`SYNC_EVERY`] and on drop.
 #[derive(Debug)]
 pub struct RecordingWriter {
     file: File,
@@ -63,7 +63,7 @@ pub struct RecordingWriter {
     last_sequence: u64,
 }
 
-/// Keeps an existing file at `path` under the name `path.1`, in place of an older one. A pipe or a device stays what it is.
+/// Renames an existing file at `path` to `path.1`, in place of an older one. A pipe or a device remains.
 ///
 /// # Errors
 /// If the existing file cannot be renamed.
@@ -91,19 +91,10 @@ impl RecordingWriter {
         // Recordings have names of private programs.
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            // The name of the file survives a loss of power as well, where the file system can do that.
+            // So that the name of the file survives a loss of power as well, where the file system supports that.
             let _ = File::open(directory).and_then(|directory| directory.sync_all());
         }
         Ok(RecordingWriter::of(file, 0, 0))
-    }
-
-    /// As [`create`](Self::create), but keeps an existing file at `path` under the name `path.1`, in place of an older one.
-    ///
-    /// # Errors
-    /// If the existing file cannot be renamed, or as [`create`](Self::create).
-    pub fn create_beside_existing(path: &Path) -> io::Result<Self> {
-        keep_existing(path)?;
-        Self::create(path)
     }
 
     fn of(file: File, len: u64, last_sequence: u64) -> Self {
@@ -122,7 +113,7 @@ impl RecordingWriter {
         let last_sequence = reader.by_ref().map(|message| message.sequence).max().unwrap_or(0);
         let len = reader.read_bytes();
         if len < fs::metadata(path)?.len() && !matches!(reader.cut(), Some(FramingError::Truncated(_))) {
-            // More than the message that was being written when the file was cut off: nothing of it is lost.
+            // More than an incomplete last message would be overwritten, so the file is kept.
             fs::copy(path, beside(path))?;
         }
         let mut file = OpenOptions::new().write(true).open(path)?;
@@ -131,20 +122,18 @@ impl RecordingWriter {
         Ok(RecordingWriter::of(file, len, last_sequence))
     }
 
-    /// Appends those of `messages` (sequence number and framed bytes) that are not in the recording.
-    ///
-    /// Returns the highest sequence number recorded, the one to acknowledge.
+    /// Appends those of `messages` that are not in the recording, and returns the highest sequence number recorded.
     ///
     /// # Errors
     /// If writing fails; the file then keeps its old length.
-    pub fn append<'a>(&mut self, messages: impl IntoIterator<Item = (u64, &'a [u8])>) -> io::Result<u64> {
+    pub fn append(&mut self, messages: &[FramedMessage]) -> io::Result<u64> {
         let mut fresh = Vec::new();
         let mut last_sequence = self.last_sequence;
-        for (sequence, framed) in messages {
+        for FramedMessage { message, bytes } in messages {
             // After a reconnect the agent repeats messages without acknowledgement.
-            if sequence > last_sequence {
-                fresh.extend_from_slice(framed);
-                last_sequence = sequence;
+            if message.sequence > last_sequence {
+                fresh.extend_from_slice(bytes);
+                last_sequence = message.sequence;
             }
         }
         if let Err(error) = self.file.write_all(&fresh) {
@@ -158,11 +147,6 @@ impl RecordingWriter {
             self.sync()?;
         }
         Ok(last_sequence)
-    }
-
-    /// Returns the bytes of the file that survive a loss of power.
-    pub fn synced_bytes(&self) -> u64 {
-        self.synced_len
     }
 
     /// Writes the file to the disk.
@@ -180,7 +164,7 @@ impl RecordingWriter {
 
 impl Drop for RecordingWriter {
     fn drop(&mut self) {
-        // Nobody is left who could be told.
+        // There is no caller to report an error to.
         let _ = self.sync();
     }
 }
@@ -297,18 +281,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_growing_recording_is_written_to_the_disk_every_ten_seconds() {
+    fn a_recording_is_written_to_the_disk_every_ten_seconds_and_on_demand() {
         let path = std::env::temp_dir().join(format!("tickwalk-recording-{}", std::process::id()));
         let mut writer = RecordingWriter::create(&path).expect("a file");
         fs::remove_file(&path).expect("it stays open");
-        writer.append([(1, &[0; 7][..]), (2, &[0; 7][..])]).expect("written");
-        assert_eq!(writer.synced_bytes(), 0);
+        let message =
+            |sequence| FramedMessage { message: AgentMessage { sequence, body: None }, bytes: vec![0; 7] };
+        writer.append(&[message(1), message(2)]).expect("written");
+        assert_eq!(writer.synced_len, 0);
         // As if the last time had been ten seconds ago.
         writer.synced_at =
             writer.synced_at.checked_sub(SYNC_EVERY).expect("the machine runs for ten seconds");
-        writer.append([(3, &[0; 7][..])]).expect("written");
-        assert_eq!(writer.synced_bytes(), 21);
-        writer.append([(4, &[0; 7][..])]).expect("written");
-        assert_eq!((writer.synced_bytes(), writer.len), (21, 28), "another ten seconds begin");
+        writer.append(&[message(3)]).expect("written");
+        assert_eq!(writer.synced_len, 21);
+        writer.append(&[message(4)]).expect("written");
+        assert_eq!((writer.synced_len, writer.len), (21, 28), "another ten seconds begin");
+        writer.sync().expect("a disk");
+        assert_eq!(writer.synced_len, 28);
     }
 }

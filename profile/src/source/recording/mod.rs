@@ -12,13 +12,11 @@ use proto::v1::{AgentMessage, Hello, SampleBatch, agent_message::Body};
 
 use crate::dictionary::{Dictionary, SessionRows};
 use crate::session::Session;
-use crate::source::cell::Cell;
-use crate::source::{Extent, Part, ReadError, Sample, Scope, Source, Threads};
+use crate::source::{Extent, Kind, Part, ReadError, Row, Sample, Scope, Source};
 
 pub use file::{RecordingError, RecordingReader, RecordingWriter, keep_existing};
 
-const NS_PER_S: u64 = 1_000_000_000;
-const MINUTE_NS: u64 = 60 * NS_PER_S;
+const MINUTE_NS: u64 = 60_000_000_000;
 
 /// A session in memory, as a source of samples.
 ///
@@ -61,7 +59,7 @@ impl Recording {
         }
     }
 
-    /// Frees what only the addition of messages needs.
+    /// Frees the state that is only needed to add messages.
     fn close(&mut self) {
         self.dictionary.close();
         self.rows = SessionRows::default();
@@ -111,8 +109,8 @@ impl Recording {
         }
     }
 
-    /// Removes the samples for which `keep` returns false, by the thread's kernel id (0 if it was never introduced) and by
-    /// time in nanoseconds since the epoch. The account still covers the whole session.
+    /// Removes the samples for which `keep` returns false, given the thread's kernel id (0 if it was never introduced)
+    /// and the time in nanoseconds since the epoch. The account still covers the whole session.
     pub fn retain(&mut self, keep: impl Fn(u32, u64) -> bool) {
         let session = &self.session;
         let tid_of = |thread| session.thread(thread).map_or(0, |thread| thread.tid);
@@ -123,15 +121,9 @@ impl Recording {
     pub fn session(&self) -> &Session {
         &self.session
     }
-
-    fn within<'r>(&'r self, scope: &'r Scope<'_>) -> impl Iterator<Item = &'r Sample> {
-        let is_selected = (scope.sessions)(self.id);
-        self.samples.iter().filter(move |sample| is_selected && scope.range_ns.contains(&sample.time_ns))
-    }
 }
 
-/// The sessions of a file of recordings, one after the other: several recordings in one file are a source like any
-/// other.
+/// The sessions of a file with one or more recordings.
 #[derive(Debug)]
 pub struct Recordings {
     sessions: Vec<Recording>,
@@ -147,7 +139,7 @@ impl Recordings {
         Ok(Self::of(RecordingReader::open(path)?))
     }
 
-    /// Reads the recordings that `reader` has.
+    /// Reads all recordings of `reader`.
     pub fn of<R: io::Read>(mut reader: RecordingReader<R>) -> Recordings {
         let mut sessions = vec![Recording::new(reader.hello().clone())];
         // Usually the last one, to which the next message belongs.
@@ -230,38 +222,11 @@ impl Part for &Recording {
         Ok(())
     }
 
-    fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
-        self.within(scope).for_each(|sample| visit(sample.session, sample.stack, sample.cell()));
-        Ok(())
-    }
-
-    fn thread_stacks(
-        &self,
-        scope: &Scope<'_>,
-        is_selected: &dyn Fn(u64, u32) -> bool,
-        visit: &mut dyn FnMut(u64, u32, u32, Cell),
-    ) -> Result<(), ReadError> {
-        self.within(scope)
-            .filter(|sample| is_selected(sample.session, sample.thread))
-            .for_each(|sample| visit(sample.session, sample.thread, sample.stack, sample.cell()));
-        Ok(())
-    }
-
-    fn times(
-        &self,
-        scope: &Scope<'_>,
-        _: Threads,
-        visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
-    ) -> Result<(), ReadError> {
-        for sample in self.within(scope) {
-            let second = sample.time_ns / NS_PER_S;
-            visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
-        }
-        Ok(())
-    }
-
-    fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
-        self.within(scope).for_each(|sample| visit(*sample));
+    fn read(&self, scope: &Scope<'_>, _: Kind<'_>, visit: &mut dyn FnMut(Row)) -> Result<(), ReadError> {
+        let is_selected = (scope.sessions)(self.id);
+        let selected =
+            self.samples.iter().filter(|sample| is_selected && scope.range_ns.contains(&sample.time_ns));
+        selected.for_each(|sample| visit(Row::Sample(*sample)));
         Ok(())
     }
 }

@@ -2,10 +2,9 @@
 //! preserved.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use proto::framing::encode_frame;
+use proto::framing::{Checksums, FramedMessage, encode_frame};
 use proto::v1::{
     AgentMessage, Dictionary as Definitions, Entries, FrameKind, Goodbye, SampleBatch, Thread,
     agent_message::Body,
@@ -19,6 +18,7 @@ pub(super) mod entries;
 mod files;
 mod folding;
 mod handover;
+pub(super) mod quota;
 mod retention;
 mod tally;
 mod unloaded;
@@ -26,7 +26,7 @@ mod unloaded;
 use super::*;
 use profile::dictionary::Dictionary;
 use profile::session::Session;
-use profile::source::cell::Cell;
+use profile::source::Sum;
 use profile::source::{Extent, Scope, Threads, with_dictionary};
 
 /// 2100-01-01, a whole day. Partitions that tests begin at simulated times sort after those that begin at the current
@@ -130,14 +130,15 @@ fn prevent_early_partitions(store: &Store) {
 
 fn append(store: &Store, agent: &Agent, messages: &[(u64, Vec<u8>)]) -> Result<u64, StoreError> {
     let writer = store.session(&agent.hello).expect("open store");
-    writer.append(messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
+    let decode = |(_, bytes): &(u64, Vec<u8>)| FramedMessage::decode(bytes, Checksums::Optional);
+    writer.append(messages.iter().map(|message| decode(message).expect("a message")).collect())
 }
 
 /// Checks that a query of selected threads returns the same rows as a query of all threads filtered afterwards.
 fn check_skipping(view: &View, scope: &Scope<'_>) {
     for is_selected in [|_, thread| thread % 2 == 0, |_, thread| thread % 2 == 1] {
         let (mut some, mut all) = (Vec::new(), Vec::new());
-        let row = |session, thread, stack, cell: Cell| (session, thread, stack, cell.cpu_ns, cell.samples);
+        let row = |session, thread, stack, cell: Sum| (session, thread, stack, cell.cpu_ns, cell.samples);
         view.thread_stacks(scope, &is_selected, &mut |a, b, c, d| some.push(row(a, b, c, d)))
             .expect("readable");
         view.thread_stacks(scope, &|_, _| true, &mut |a, b, c, d| all.push(row(a, b, c, d)))
@@ -218,13 +219,11 @@ fn acknowledged_messages_survive_and_are_stored_once() {
 #[test]
 fn a_full_disk_stops_acknowledgements_until_there_is_space() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let limit = Arc::new(AtomicU64::new(u64::MAX));
-    quota::set(directory.path(), Arc::clone(&limit));
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
     let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
     assert_eq!(append(&store, &agent, &[hello, definitions]), Ok(2));
-    limit.store(store.status().stored_bytes, Ordering::Relaxed);
+    quota::set(directory.path(), store.status().stored_bytes);
     let mut refused = None;
     let mut kept = 0;
     for round in 0..1000u64 {
@@ -253,7 +252,7 @@ fn a_full_disk_stops_acknowledgements_until_there_is_space() {
     }
     let stored = |store: &Store| sums(store, 0..86_400).values().sum::<u64>() / INTERVAL_NS;
     assert_eq!(stored(&store), kept, "exactly the acknowledged samples");
-    limit.store(u64::MAX, Ordering::Relaxed);
+    quota::set(directory.path(), u64::MAX);
     assert_eq!(append(&store, &agent, std::slice::from_ref(&message)), Ok(message.0));
     assert_eq!(store.status().failing, None);
     kept += samples_in(&message.1);
