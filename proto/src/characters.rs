@@ -1,12 +1,12 @@
 //! Characters of texts: from the VM's encodings into UTF-8, and from there onto a screen.
 //!
-//! The VM keeps names in modified UTF-8, which writes a character beyond the BMP as two surrogates and NUL as two bytes,
-//! and Java allows surrogates without a partner, which UTF-8 cannot express. [`from_modified_utf8`] and [`from_utf16`]
-//! keep texts distinct: bytes and surrogates without a character become escapes.
+//! The VM keeps names in modified UTF-8, which writes a character beyond the BMP as two surrogates and NUL as two
+//! bytes, and Java allows surrogates without a partner, which UTF-8 cannot express. [`from_modified_utf8`] and
+//! [`from_utf16`] keep texts distinct: bytes and surrogates without a character become escapes.
 //!
 //! Names may contain characters that move the cursor, end a line or reverse the direction of the text around them.
-//! [`shown`] escapes them. It is applied where texts enter a profile and where a line is written, so every table, export
-//! and log has the same text for the same name.
+//! [`shown`] escapes them. It is applied where texts enter a profile and where a line is written, so every table,
+//! export and log has the same text for the same name.
 //!
 //! Sources: JVMS 4.4.7 (modified UTF-8), Unicode 17, 23.1 (control codes) and UAX 9 (direction).
 

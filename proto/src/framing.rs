@@ -1,8 +1,8 @@
 //! gRPC's length-prefixed framing over any byte stream.
 //!
 //! Each message is preceded by one flag byte (0: the message is not compressed) and its length, four bytes, big-endian.
-//! [`FrameDecoder`] does no I/O; [`FrameReader`] reads the bytes from a [`Read`]. Messages of agents end with a checksum,
-//! an additional field, because recordings are kept on disks for years.
+//! [`FrameDecoder`] does no I/O; [`FrameReader`] reads the bytes from a [`Read`]. Messages of agents end with a
+//! checksum, an additional field, because recordings are kept on disks for years.
 //! Invariant: a length is compared with the limit before memory is reserved for it, and no input causes a panic.
 
 use std::io::{self, Read};

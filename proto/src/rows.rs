@@ -1,7 +1,7 @@
 //! The samples of a batch, one by one.
 //!
-//! A batch has columns, and columns whose values are all equal are left out. Every row that all mandatory columns have is
-//! visited once; an optional column that is empty or too short yields its default.
+//! A batch has columns, and columns whose values are all equal are left out. Every row that all mandatory columns have
+//! is visited once; an optional column that is empty or too short yields its default.
 
 use crate::v1::SampleBatch;
 

@@ -1,5 +1,5 @@
-//! Statistics messages omit unchanged histograms and lists, which are most of a message. All values are cumulative, so an
-//! absent part has the value that was sent last.
+//! Statistics messages omit unchanged histograms and lists, which are most of a message. All values are cumulative, so
+//! an absent part has the value that was sent last.
 
 use crate::v1::Statistics;
 

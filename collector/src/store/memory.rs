@@ -153,12 +153,12 @@ impl PartitionMemory {
     /// Applies one message of a session and returns its samples as they were stored. A message whose sequence number
     /// was already applied is ignored.
     pub(super) fn apply(&mut self, id: u64, message: AgentMessage) -> Option<StoredBatch> {
-        // While a session is out of the map, `session_bytes` is the memory of all others.
-        let mut session = self
-            .sessions
-            .remove(&id)
-            .inspect(|known| self.session_bytes -= known.bytes())
-            .unwrap_or_default();
+        let known = self.sessions.remove(&id);
+        // While a session is out of the map, `session_bytes` is the memory of all others. Roll-ups may have added
+        // groups of threads that are not counted yet.
+        let known_bytes = known.as_ref().map_or(0, StoredSession::bytes);
+        self.session_bytes = self.session_bytes.saturating_sub(known_bytes);
+        let mut session = known.unwrap_or_default();
         let is_new = session.seen.accept(message.sequence);
         let stored = if is_new { self.apply_new(id, &mut session, message) } else { None };
         self.insert_session(id, session);
@@ -312,7 +312,7 @@ impl PartitionMemory {
         let mut start_s = 0;
         let mut open = OpenMinute::default();
         let mut sums = Vec::with_capacity(batch.thread.len());
-        let mut range_ns = u64::MAX..0;
+        let mut range_ns: Option<Range<u64>> = None;
         for (index, row) in rows(batch).enumerate() {
             let wall_ns = session.seen.wall_ns(row.time_ns, batch.clock_shift_ms);
             let minute_s = wall_ns / NS_PER_S / MINUTE_S * MINUTE_S;
@@ -329,12 +329,13 @@ impl PartitionMemory {
             open.cpu_ns.push(row.cpu_ns);
             open.count.push(u32::try_from(row.count).unwrap_or(u32::MAX));
             session.seen.count(&row, wall_ns, stack != 0);
-            range_ns = range_ns.start.min(wall_ns)..range_ns.end.max(wall_ns);
+            let known_ns = range_ns.unwrap_or(wall_ns..wall_ns);
+            range_ns = Some(known_ns.start.min(wall_ns)..known_ns.end.max(wall_ns));
             sums.push((thread, stack, Sum { cpu_ns: row.cpu_ns, samples: row.count }));
         }
         self.insert_open(start_s, id, open);
         self.open_samples += sums.len();
-        (!sums.is_empty()).then_some(StoredBatch { sums, range_ns })
+        range_ns.map(|range_ns| StoredBatch { sums, range_ns })
     }
 
     fn insert_open(&mut self, start_s: u64, session: u64, minute: OpenMinute) {

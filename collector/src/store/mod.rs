@@ -51,7 +51,7 @@ pub use shared::{Retention, Status};
 pub use tally::Tally;
 
 use damage::SetAside;
-use partition::{PRIVATE, Partition};
+use partition::{PRIVATE, Partition, Use};
 use shared::{Connected, Shared, now_s};
 use writer::{Append, Request};
 
@@ -398,8 +398,8 @@ fn open_all(
     let mut partitions = Vec::with_capacity(paths.len());
     let mut damaged = Vec::new();
     for path in closed.iter().rev() {
-        let in_memory = bytes <= limit;
-        match Partition::open_closed(path, now_s, is_read_only, in_memory) {
+        let how = if bytes <= limit { Use::Loaded } else { Use::Unloaded };
+        match Partition::open(path, now_s, is_read_only, how) {
             Ok(partition) => {
                 bytes += partition.memory.read().bytes();
                 partitions.push(Arc::new(partition));
@@ -409,7 +409,8 @@ fn open_all(
         }
     }
     partitions.reverse();
-    let last = Partition::open(last, now_s, is_read_only).map_err(|error| refused(last, error))?;
+    let last =
+        Partition::open(last, now_s, is_read_only, Use::Current).map_err(|error| refused(last, error))?;
     partitions.push(Arc::new(last));
     upkeep::unload_oldest(&partitions, limit);
     Ok((partitions, damaged))

@@ -10,7 +10,7 @@ use super::damage;
 use super::error::StoreError;
 use super::handover;
 use super::memory::PartitionMemory;
-use super::partition::{self, EXTENSION, Partition, UNFINISHED};
+use super::partition::{self, EXTENSION, Partition, UNFINISHED, Use};
 use super::rollup::Level;
 use super::shared::{Retention, Shared};
 
@@ -145,7 +145,7 @@ fn create_next(
     now_s: u64,
 ) -> Result<Partition, StoreError> {
     let unfinished = path.with_extension(UNFINISHED);
-    let made = Partition::open(&unfinished, now_s, false).and_then(|mut next| {
+    let made = Partition::open(&unfinished, now_s, false, Use::Current).and_then(|mut next| {
         let now_ns = now_s.saturating_mul(1_000_000_000);
         handover::hand_over(&mut next.memory.write(), &current.memory.read(), connected, now_ns);
         next.fold()?;

@@ -41,11 +41,6 @@ pub struct SessionRows {
 }
 
 impl SessionRows {
-    /// Returns whether there are no entries.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// Returns an upper bound for the memory: lists that have just grown are half empty, and each run has its own list.
     pub fn bytes(&self) -> usize {
         let runs = self.strings.runs() + self.methods.runs() + self.frames.runs() + self.nodes.runs();

@@ -13,7 +13,7 @@ use super::super::dictionary::{append, append_numbers};
 use super::super::error::StoreError;
 use super::super::memory::PartitionMemory;
 use super::super::session::{SessionRow, StoredSession};
-use super::coverage::{Coverage, Written, check};
+use super::coverage::{Coverage, Written};
 use super::tables::{DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, STACKS, THREADS, session_of};
 
 /// Returns whether the journal has messages, which are in no block.
@@ -26,7 +26,6 @@ pub(super) fn load(
     mut memory: PartitionMemory,
     connection: &Connection,
 ) -> Result<(PartitionMemory, Coverage, Written), StoreError> {
-    check(connection)?;
     let is_closed = memory.dictionary.is_closed();
     let coverage = Coverage::read(connection)?;
     let mut fold = 0;
@@ -82,7 +81,10 @@ pub(super) fn load_sessions(
     mut visit: impl FnMut(u64, &StoredSession),
 ) -> Result<(), StoreError> {
     let mut keys = Vec::new();
-    SESSIONS.each_key(connection, |key| Ok(keys.push(key[0])))?;
+    SESSIONS.each_key(connection, |key| {
+        keys.push(key[0]);
+        Ok(())
+    })?;
     for key in keys.into_iter().filter(|&key| is_selected(session_of(key))) {
         let row = SESSIONS.get(connection, &[key])?.ok_or(StoreError::Damaged)?;
         let row = SessionRow::from_bytes(&row)?;

@@ -54,49 +54,44 @@ pub(super) struct Partition {
     written: Mutex<Written>,
 }
 
+/// How a partition is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// To be written to.
+    Current,
+    /// Closed, with sessions and dictionary in memory.
+    Loaded,
+    /// Closed, with sessions and dictionary in the file. They are loaded if the journal is not empty, which a collector
+    /// never leaves behind.
+    Unloaded,
+}
+
 impl Partition {
     /// Opens the partition at `path`, or creates it, and applies its journal. If `is_read_only`, the file is
     /// unchanged.
-    pub(super) fn open(path: &Path, now_s: u64, is_read_only: bool) -> Result<Partition, StoreError> {
-        let database = Database::open(path, &create(now_s))?;
-        let reading = database.begin_read()?;
-        let (memory, coverage, written) = load(PartitionMemory::default(), reading.connection()?)?;
-        drop(reading);
-        if !is_read_only {
-            database.take_over();
-        }
-        Ok(Partition::new(database, memory, coverage, written))
-    }
-
-    /// Opens a closed partition. Unless `in_memory`, sessions and dictionary stay in the file; they are loaded if the
-    /// journal is not empty, which a collector never leaves behind.
-    pub(super) fn open_closed(
+    pub(super) fn open(
         path: &Path,
         now_s: u64,
         is_read_only: bool,
-        in_memory: bool,
+        how: Use,
     ) -> Result<Partition, StoreError> {
         let database = Database::open(path, &create(now_s))?;
         let reading = database.begin_read()?;
         let connection = reading.connection()?;
         check(connection)?;
-        let coverage = Coverage::read(connection)?;
-        let memory = match (has_journal(connection)?, in_memory) {
-            (true, _) => load(PartitionMemory::default(), connection)?.0,
-            (false, true) => load(PartitionMemory::for_reading(), connection)?.0,
-            (false, false) => PartitionMemory::unloaded(&PartitionMemory::default()),
+        let (memory, coverage, written) = if how == Use::Current || has_journal(connection)? {
+            load(PartitionMemory::default(), connection)?
+        } else if how == Use::Loaded {
+            load(PartitionMemory::for_reading(), connection)?
+        } else {
+            let memory = PartitionMemory::unloaded(&PartitionMemory::default());
+            (memory, Coverage::read(connection)?, Written::default())
         };
         drop(reading);
         if !is_read_only {
             database.take_over();
         }
-        let partition = Partition::new(database, memory, coverage, Written::default());
-        partition.close();
-        Ok(partition)
-    }
-
-    fn new(database: Database, memory: PartitionMemory, coverage: Coverage, written: Written) -> Partition {
-        Partition {
+        let partition = Partition {
             database,
             has_free_pages: AtomicBool::new(false),
             memory: RwLock::new(memory),
@@ -104,7 +99,11 @@ impl Partition {
             is_damaged: AtomicBool::new(false),
             is_verified: AtomicBool::new(false),
             written: Mutex::new(written),
+        };
+        if how != Use::Current {
+            partition.close();
         }
+        Ok(partition)
     }
 
     /// Removes the log and the free pages of a closed partition. Does nothing during queries; the next upkeep repeats

@@ -205,7 +205,7 @@ fn a_closed_partition_with_a_journal_is_loaded() {
     // Dropped without a fold.
     drop(store);
     let next = upkeep::new_path(directory.path(), u32::MAX.into());
-    Partition::open(&next, u32::MAX.into(), false).expect("one more");
+    Partition::open(&next, u32::MAX.into(), false, Use::Current).expect("one more");
     let paths = partition_paths(directory.path()).expect("a directory");
     let partitions = open_all(&paths, true, 0).expect("a store").0;
     let store = store_without_writer(directory.path(), partitions);
