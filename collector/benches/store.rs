@@ -5,8 +5,8 @@
 //! cargo bench -p collector --bench store -- query                     [JVMS=100 MINUTES=60 STACKS=4000]
 //! ```
 //!
-//! CPU time is that of the whole process, so that other programs on the machine do not count. `ingest` also tells what
-//! the wall clock says for each processor it may use; `taskset -c 0` in front of the command makes that one. Without
+//! CPU time is that of the whole process, so that other programs on the machine do not count. `ingest` also prints
+//! the wall-clock rate for each processor it may use; `taskset -c 0` in front of the command makes that one. Without
 //! files it replays those of `tests/recordings/`.
 
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -116,7 +116,7 @@ impl Replay {
     }
 }
 
-/// The time a message tells, on the clock of its session.
+/// Returns the time of a message, on the clock of its session.
 fn time_ns(message: &mut AgentMessage) -> Option<&mut u64> {
     match message.body.as_mut()? {
         Body::Samples(batch) => Some(&mut batch.first_time_ns),
@@ -293,7 +293,7 @@ fn dictionary() -> (Dictionary, Vec<u32>) {
 }
 
 /// An hour of many JVMs with 16 busy cores each: every minute some thousand stacks of each, with the CPU time of
-/// 96,000 samples among them. Then the questions that a page of the UI asks.
+/// 96,000 samples among them. Then the queries of a page of the UI.
 fn query() {
     let (jvms, minutes, rows) = (number("JVMS", 100), number("MINUTES", 60), number("STACKS", 4000));
     let directory = tempfile::tempdir_in(".").expect("directory beside the sources, on a real disk");

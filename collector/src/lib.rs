@@ -12,6 +12,7 @@
 //!
 //! Rooms, from the bottom up:
 //! - [`address`]: how the address of a collector is written.
+//! - `places`: connections of agents and of HTTP clients, and how many there may be.
 //! - [`source_path`]: where source files are looked for.
 //! - [`store`]: what is kept on disk.
 //! - [`ingest`]: what agents send.
@@ -36,5 +37,6 @@ pub mod address;
 pub mod forward;
 pub mod http;
 pub mod ingest;
+mod places;
 pub mod source_path;
 pub mod store;

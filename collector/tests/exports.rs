@@ -452,7 +452,7 @@ fn lines_have_their_cpu_time() {
     );
 }
 
-/// Two lines of one method are one frame, or two if lines are asked for.
+/// Two lines of one method are one frame, or two if lines are requested.
 #[test]
 fn lines_of_a_method_are_frames_on_request() {
     let profile = of_two_lines();
@@ -558,7 +558,7 @@ impl Source for Several {
     }
 }
 
-/// Several processes are one file in every format, with the sums of all; the file tells whose a sample is.
+/// Several processes are one file in every format, with the sums of all; the file has the process of each sample.
 #[test]
 fn a_selection_of_several_processes_is_one_file() {
     let (mut one, mut other, mut third) = (small(), realistic::shop(true), small());
@@ -707,7 +707,7 @@ fn number(bytes: &mut &[u8]) -> u64 {
     value
 }
 
-/// Chunks of a flight recording: each tells its size and where its metadata and constants are.
+/// Chunks of a flight recording: each has its size and the positions of its metadata and constants.
 fn chunks(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut chunks = Vec::new();
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! `/readyz` and metrics tell the truth about a collector in trouble: real servers whose threads end.
+//! `/readyz` and metrics of servers whose threads have ended.
 
 use crate::support;
 use std::io::{Read, Write};
@@ -58,7 +58,7 @@ impl Fixture {
 
     fn connect(&self) -> UnixStream {
         let stream = UnixStream::connect(self.directory.path().join("socket")).expect("server listens");
-        // Far longer than any answer takes; a connection that nobody serves must not hang the test.
+        // Far longer than any answer takes; a connection that is not served must not block the test.
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         stream
     }

@@ -1,4 +1,4 @@
-//! What `docs/formats.md` says of the HTTP API, asked for word by word.
+//! The HTTP API as described in `docs/formats.md`.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -357,7 +357,8 @@ fn timelines_group_by_label() {
     served.server.stop();
 }
 
-/// Go's address of a profile: wrong parameters are told at once, and what arrives during the wait is in the answer.
+/// Go's address of a profile: wrong parameters are refused at once, and samples that arrive during the wait are in the
+/// answer.
 #[test]
 fn a_profile_of_the_next_seconds_has_what_arrives() {
     let served = Served::new();

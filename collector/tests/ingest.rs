@@ -302,7 +302,7 @@ fn sessions_without_a_connection_are_evicted() {
     let server = Server::start(&address, destination, limits).expect("server starts");
     let connect = || UnixStream::connect(directory.path().join("socket")).expect("server listens");
     let first_half = |session| Stream::of_session(session).framed()[0].clone();
-    // Ten JVMs, one after the other, of which none says goodbye.
+    // Ten JVMs, one after the other, which end without a goodbye.
     for session in 1..=10 {
         // The session before is left when its connection has ended, which takes a moment.
         let answer = || converse(connect(), &first_half(session));
@@ -332,7 +332,7 @@ fn sessions_without_a_connection_are_evicted() {
     assert_eq!(numbers, (1..=last).collect::<Vec<_>>());
 }
 
-/// A connection that has been let in with `hello` and stays.
+/// A connection that was admitted with `hello` and remains open.
 fn held(connect: &impl Fn() -> UnixStream, hello: &[u8]) -> UnixStream {
     loop {
         let mut stream = connect();

@@ -136,7 +136,7 @@ fn recordings_one_after_the_other_are_sessions_of_one_source() {
     assert_eq!(Recording::read(&path).map(|_| ()), Err(RecordingError::Sessions(2)));
 }
 
-/// Whatever byte is overwritten, and with whatever: samples are whole, or the report says that they are not.
+/// Any byte is overwritten with any value: the samples are complete, or the report states that they are not.
 #[test]
 fn overwritten_bytes_are_reported() {
     let bytes = as_sent(&mut small());

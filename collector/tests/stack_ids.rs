@@ -1,4 +1,4 @@
-//! Ids of stacks by content, in recordings of real JVMs: a reader that knows only the definition of
+//! Ids of stacks by content, in recordings of real JVMs: a reader that uses only the definition of
 //! `design/wire-format.md` computes the ids that the agent has sent, and equal stacks of two sessions have equal ids.
 
 use crate::recorded;

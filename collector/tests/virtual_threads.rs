@@ -21,7 +21,7 @@ fn stream() -> Stream {
     stream_naming([true, true])
 }
 
-/// As [`stream`], where the virtual thread's name was told with these of its carriers.
+/// As [`stream`], where the virtual thread's name was sent with these of its carriers.
 fn stream_naming(carriers: [bool; 2]) -> Stream {
     let [first, second] = carriers.map(|is_named| if is_named { "order" } else { "" });
     let mut stream = Stream::new();
@@ -30,7 +30,7 @@ fn stream_naming(carriers: [bool; 2]) -> Stream {
     stream.carried(3, 1, 77, "");
     stream.carried(4, 1, 78, "");
     stream.carried(5, 2, 77, second);
-    // Read late, and told again.
+    // The name was read late, so the thread is sent again.
     stream.carried(3, 1, 77, first);
     let stack = stream.java_stack(&["a/Main.main"]);
     for (thread, ms) in [(1, 1), (3, 10), (4, 20), (5, 30), (2, 2), (3, 40)] {
@@ -87,7 +87,7 @@ fn a_virtual_thread_is_selected_whole() {
         std::fs::write(&path, &bytes).expect("a recording");
         let store = Recording::read(&path).expect("a recording");
         for name in ["order", "virtual thread #77"] {
-            // The name it would have without one of its own is known only where another one was not told.
+            // The name it would have without one of its own is shown only if no other name was sent.
             let selected = ask(&store, &[("thread", name)]);
             assert_eq!(selected["total_ns"], 80 * MS, "{carriers:?} {name}");
             assert_eq!(selected["threads"].as_array().map(Vec::len), Some(1), "{carriers:?} {name}");

@@ -1,7 +1,7 @@
 //! Messages whose texts can be shown.
 //!
 //! Names come from programs, and messages from agents that may be hostile, but tables and logs show their texts. So
-//! whoever decodes a message for readers calls [`AgentMessage::shown`]. Messages that are only kept or passed on remain
+//! code that decodes a message for readers calls [`AgentMessage::shown`]. Messages that are only kept or passed on remain
 //! unchanged.
 
 use crate::characters::show;

@@ -225,7 +225,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (sent, connections) = (AtomicU64::new(0), AtomicU64::new(0));
     let start = Instant::now();
     let mut counts = Counts::default();
-    // What is asked of the store at the end.
+    // Queries of the store at the end.
     let mut all_sent = Vec::new();
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         let attackers: Vec<_> = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03]
@@ -241,7 +241,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut sent = honest::stream(&socket, session, counts.sessions, is_over)?;
             counts.sessions += 1;
             if store.is_some() {
-                // A store is asked at the end, when the last partition is folded and the first ones are long closed.
+                // A store is queried at the end, when the last partition is folded and the first ones are long closed.
                 sent.bytes = Vec::new();
                 all_sent.push(sent);
                 continue;

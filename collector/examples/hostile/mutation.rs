@@ -42,7 +42,7 @@ pub fn bytes(framed: &mut Vec<u8>, random: &mut Random) -> bool {
             framed[at..].fill(0xff);
             true
         }
-        // The length says more or less than there is.
+        // The length is too large or too small.
         11 => {
             framed[1 + random.below(4)] ^= 1 << random.below(8);
             false

@@ -1,8 +1,8 @@
 //! Connections of the HTTP server: their number, and time limits for each.
 //!
 //! A peer could open connections and leave requests or responses incomplete until the process has no file descriptors
-//! or memory left. So the places of connections are limited (`places`), and a request must be complete in time, which
-//! also closes idle connections. The kernel closes a connection whose peer does not read the response
+//! or memory left. So the number of connections is limited (`crate::places`), and a request must be complete in time,
+//! which also closes idle connections. The kernel closes a connection whose peer does not read the response
 //! (`TCP_USER_TIMEOUT`, which covers closed receive windows since Linux 4.x: tcp(7), `tcp_probe_timer`). A connection
 //! ends after [`Limits::life`] and the response in progress, however active it is.
 //! Invariant: a place is free again after twice [`Limits::life`]; the queries bound the length of responses.
@@ -14,11 +14,12 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::places::Places;
+use crate::places::Places;
 
 /// Pause after a failed accept: usually the process has run out of file descriptors.
 const RETRY: Duration = Duration::from_millis(100);
@@ -54,6 +55,25 @@ impl Default for Limits {
     }
 }
 
+/// The place of a connection; drop frees it.
+pub(super) struct Place {
+    id: u64,
+    places: Arc<Mutex<Places<oneshot::Sender<()>>>>,
+}
+
+impl Place {
+    /// Gives the connection a place among the admitted ones; returns false if all of them are taken.
+    pub(super) fn admit(&self) -> bool {
+        self.places.lock().admit(self.id)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.lock().remove(self.id);
+    }
+}
+
 /// Serves until `stopped`, then closes idle connections and waits for responses in progress.
 pub(super) async fn serve(
     listener: TcpListener,
@@ -61,7 +81,8 @@ pub(super) async fn serve(
     limits: Limits,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let places = Arc::new(Places::new(limits.unknown, limits.connections));
+    let places = Arc::new(Mutex::new(Places::new(limits.unknown, limits.connections)));
+    let mut last_id = 0;
     let (stop, stopping) = watch::channel(());
     // Every connection has a sender; when all are gone, the last one has ended.
     let (serving, mut served) = mpsc::channel::<()>(1);
@@ -73,8 +94,14 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
-                let (place, closed) = places.take();
-                let router = router.clone().layer(Extension(place));
+                last_id += 1;
+                let (close, closed) = oneshot::channel();
+                if let Some((_, oldest)) = places.lock().add(last_id, close) {
+                    // It may have ended meanwhile.
+                    let _ = oldest.send(());
+                }
+                let place = Place { id: last_id, places: Arc::clone(&places) };
+                let router = router.clone().layer(Extension(Arc::new(place)));
                 let connection = serve_one(stream, router, limits, stopping.clone(), closed);
                 let serving = serving.clone();
                 tokio::spawn(async move {
@@ -118,7 +145,6 @@ async fn serve_one(
     };
     let ended = tokio::select! {
         ended = connection.as_mut() => Ok(ended),
-        // An error means that the connection was admitted.
         Ok(()) = closed => {
             tracing::debug!("HTTP connection closed for a newer one: it sent no request with the token");
             return;
@@ -144,7 +170,6 @@ mod tests {
     use axum::routing::get;
     use tokio::runtime::{Builder, Runtime};
 
-    use super::super::places::Place;
     use super::*;
 
     /// Longer than any step of these tests takes.

@@ -11,7 +11,6 @@ mod assets;
 mod connections;
 mod failure;
 mod metrics;
-mod places;
 mod pprof;
 
 use std::io;
@@ -31,10 +30,10 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::ingest::now_ns;
 pub use access::Access;
+use connections::Place;
 use failure::Failure;
 use metrics::Metrics;
 pub use metrics::Probe;
-use places::Place;
 use profile::query::error::QueryError;
 use profile::query::question::{self, Answer};
 use profile::source::Source;

@@ -24,8 +24,7 @@ const MOST_SECONDS: u64 = 300;
 /// Time in which the samples of the last moment arrive: agents send once a second at least.
 const ARRIVAL: Duration = Duration::from_millis(1_500);
 
-/// Waits for the time that is asked for, and answers with its samples. A recording has no future, so its last seconds
-/// are the answer.
+/// Waits for the requested time and answers with its samples; for a recording, with its last seconds.
 pub(super) async fn profile(
     State(shared): State<Arc<Shared>>,
     pairs: Pairs,
@@ -33,7 +32,7 @@ pub(super) async fn profile(
 ) -> Result<Response, Failure> {
     let Query(mut pairs) = pairs.map_err(|_| Failure::BadQuery)?;
     let seconds = take_seconds(&mut pairs).map_err(Failure::Query)?;
-    // A wrong parameter is told at once.
+    // Wrong parameters are refused at once.
     Selection::of(&pairs).map_err(Failure::Query)?;
     if pairs.iter().any(|(name, _)| name == "from" || name == "to") {
         return Err(Failure::Query(QueryError::BadValue {

@@ -1,6 +1,6 @@
 //! Clocks of agents that are ahead of the collector's.
 //!
-//! A session whose machine has a wrong clock would be in the future of a store, where nobody looks and from where it
+//! A session whose machine has a wrong clock would be in the future of a store, where it is not found and from where it
 //! does not expire. No session begins after its first message arrives, so one that claims to is given the time of
 //! arrival. A clock that is behind looks like a session that began long ago; queries leave out such times by default
 //! (`profile::query::selection`).

@@ -41,7 +41,8 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
     let second = stream.try_clone();
     let second =
         second.inspect_err(|error| tracing::warn!(connection = id, %error, "connection dropped")).ok()?;
-    if let Some(oldest) = shared.open.lock().add(id, second, shared.limits.unknown) {
+    if let Some((oldest, stream)) = shared.open.lock().add(id, second) {
+        stream.close();
         shared.refused.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(connection = oldest, "connection closed: too many connections say no Hello");
     }
@@ -168,10 +169,9 @@ impl Attached {
         if !shared.access.admits(token) {
             return Err(Refusal::WrongToken);
         }
-        let max = shared.limits.connections;
-        if !shared.open.lock().admit(connection, max) {
+        if !shared.open.lock().admit(connection) {
             shared.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(Refusal::TooManyConnections(max));
+            return Err(Refusal::TooManyConnections(shared.limits.connections));
         }
         if sequence != 1 {
             return Err(Refusal::Jump(0, sequence));

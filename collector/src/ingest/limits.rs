@@ -16,7 +16,7 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Maximum time until the Hello of a new connection.
     pub hello: Duration,
-    /// Maximum time an acknowledgement stays unread once the peer's receive buffer is full.
+    /// Maximum time an acknowledgement remains unread once the peer's receive buffer is full.
     pub write: Duration,
     /// Maximum time between two complete messages of an agent; statistics arrive every second.
     pub silence: Duration,

@@ -11,7 +11,6 @@ mod clock;
 mod connection;
 mod limits;
 mod own_recording;
-mod places;
 mod refusal;
 mod session;
 mod shared;
@@ -30,6 +29,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 
 use crate::address::Address;
+use crate::places::Places;
 pub use access::Access;
 pub(crate) use access::equal;
 pub use certificate::CertificateError;
@@ -129,7 +129,7 @@ impl Server {
             access,
             stopping: AtomicBool::new(false),
             sessions: Mutex::new(Sessions::new(destination, limits.sessions)),
-            open: Mutex::default(),
+            open: Mutex::new(Places::new(limits.unknown, limits.connections)),
             refused: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
@@ -243,7 +243,7 @@ fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
             let _ = poll(&mut [PollFd::new(woken.as_fd(), PollFlags::POLLIN)], PollTimeout::from(RETRY_MS));
         }
     }
-    for stream in shared.open.lock().streams() {
+    for stream in shared.open.lock().iter() {
         stream.end_reading();
     }
     for thread in threads {

@@ -21,7 +21,7 @@ pub(super) struct OwnRecording {
 }
 
 impl OwnRecording {
-    /// Begins the recording at `path`; an existing one is kept as `FILE.1`.
+    /// Begins the recording at `path`; an existing one is renamed to `FILE.1`.
     pub(super) fn create(path: &Path) -> Self {
         let created = keep_existing(path).and_then(|()| RecordingWriter::create(path));
         let mut recording = Self { path: path.to_owned(), writer: None, last_sequence: 0, is_empty: true };

@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 
 use super::access::Access;
 use super::limits::Limits;
-use super::places::Places;
 use super::session::Sessions;
+use super::socket::Stream;
+use crate::places::Places;
 
 /// State shared by listener and connections.
 pub(super) struct Shared {
@@ -17,8 +18,8 @@ pub(super) struct Shared {
     pub(super) access: Access,
     pub(super) stopping: AtomicBool,
     pub(super) sessions: Mutex<Sessions>,
-    /// The open connections.
-    pub(super) open: Mutex<Places>,
+    /// Second handles of the open connections, to close them.
+    pub(super) open: Mutex<Places<Stream>>,
     /// Connections refused or closed because there were too many, and connections whose threads panicked.
     pub(super) refused: AtomicU64,
     pub(super) panicked: AtomicU64,

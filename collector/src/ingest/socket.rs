@@ -27,7 +27,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// A listener on a socket that is bound already; its owner removes the file.
+    /// Returns a listener on a socket that is bound already; its owner removes the file.
     pub(super) fn bound(socket: UnixListener, path: &Path) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
         Ok(Listener { socket: socket.into(), address: Address::Unix(path.to_owned()), tls: None, file: None })
@@ -107,14 +107,14 @@ impl Drop for Listener {
     }
 }
 
-/// Removes the socket file of a collector that has ended; a file with a listener stays.
+/// Removes the socket file of a collector that has ended; a file with a listener remains.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => match UnixStream::connect(path) {
             Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
             Err(_) => fs::remove_file(path),
         },
-        // Other files stay: binding fails with "address in use".
+        // Other files remain: binding fails with "address in use".
         _ => Ok(()),
     }
 }

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use proto::framing::FramingError;
-
 use super::column::BlockError;
 
 /// Version of tables and columns; a store with a later version is refused. Version 1 has no checksums of keys.
@@ -33,9 +31,6 @@ pub enum StoreError {
     /// A file is damaged, or is not a file of a store.
     #[error("a file of the store is damaged or is not a partition")]
     Damaged,
-    /// A message to be stored is not valid.
-    #[error(transparent)]
-    Message(#[from] FramingError),
     /// A block of a file cannot be read.
     #[error(transparent)]
     Block(#[from] BlockError),

@@ -29,7 +29,7 @@ pub(super) struct Folding {
 }
 
 impl Folding {
-    /// Returns whether `thread` gets no row of its own; `is_known` tells whether it has one.
+    /// Returns whether `thread` gets no row of its own; `is_known` is true if it has one already.
     pub(super) fn fold(&mut self, thread: &Thread, is_known: bool) -> bool {
         if thread.kind() != ThreadKind::Virtual || thread.carrier == 0 || is_known {
             return false;

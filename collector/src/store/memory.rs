@@ -174,7 +174,7 @@ impl PartitionMemory {
         self.applied += 1;
         session.applied = self.applied;
         session.is_changed = true;
-        // An agent that sends a new message knows whether its symbols were dropped.
+        // An agent that sends new messages resends dropped symbols first.
         session.symbols = Symbols::Present;
         let dictionary_bytes = self.dictionary.bytes();
         self.dictionary.admit(session.dictionary_bytes);

@@ -288,7 +288,7 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
     let coarsest = if threads == Threads::Apart { finest } else { Level::Day };
     let has_samples = coverage.removed == 0;
     let mut at_s = finest.start_of(from_ns / NS_PER_S);
-    // The first bucket of a partition may begin before its first sample: it lies in a range that begins before that
+    // The first bucket of a partition may begin before its first sample: it belongs to a range that begins before that
     // sample.
     let is_whole = range_ns.start <= coverage.first_s.saturating_mul(NS_PER_S);
     let first_cut = !is_whole && at_s.saturating_mul(NS_PER_S) < from_ns;

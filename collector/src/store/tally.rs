@@ -8,8 +8,6 @@ use profile::session::Session;
 use profile::session::account::Waiting;
 use proto::v1::Lost;
 
-use super::session::StoredSession;
-
 /// Maximum number of services and of reasons. A sender can invent names without end; further ones are counted together.
 const MOST_NAMES: usize = 1000;
 
@@ -36,48 +34,42 @@ pub struct Tally {
     pub throttled_ns: BTreeMap<String, u64>,
 }
 
-/// Counts of a session before a message.
-pub(super) struct Received {
+/// Figures of a session at some time.
+#[derive(Default)]
+pub(super) struct Figures {
     samples: u64,
-    biased: Option<u64>,
     lost: Vec<Lost>,
-    waiting: Waiting,
+    /// Biased samples, run delay, throttled periods and throttled time, where they are reported.
+    optional: [Option<u64>; 4],
 }
 
-impl Received {
-    pub(super) fn of(session: Option<&StoredSession>) -> Received {
-        let samples = session.map_or(0, |session| session.seen.samples);
-        let statistics = session.and_then(|session| session.seen.statistics.as_ref());
-        Received {
-            samples,
-            biased: statistics.and_then(|statistics| statistics.biased),
-            lost: statistics.map_or_else(Vec::new, |statistics| statistics.lost.clone()),
-            waiting: statistics.map(Waiting::new).unwrap_or_default(),
-        }
+impl Figures {
+    pub(super) fn of(session: &Session) -> Figures {
+        let Some(statistics) = &session.statistics else {
+            return Figures { samples: session.samples, ..Figures::default() };
+        };
+        let Waiting { run_delay_ns, throttled_periods, throttled_ns, .. } = Waiting::new(statistics);
+        let optional = [statistics.biased, run_delay_ns, throttled_periods, throttled_ns];
+        Figures { samples: session.samples, lost: statistics.lost.clone(), optional }
     }
 }
 
 impl Tally {
     /// Adds what `session` received since `before`.
-    pub(super) fn add(&mut self, before: &Received, session: &Session) {
+    pub(super) fn add(&mut self, before: &Figures, session: &Session) {
+        let now = Figures::of(session);
         let stored = self.stored.entry(session.mode().name()).or_default();
-        add(stored, session.service(), session.samples.saturating_sub(before.samples));
-        for lost in session.statistics.iter().flat_map(|statistics| &statistics.lost) {
+        add(stored, session.service(), now.samples.saturating_sub(before.samples));
+        for lost in &now.lost {
             let known = before.lost.iter().find(|known| known.cause == lost.cause);
             add(&mut self.lost, &lost.cause, lost.count.saturating_sub(known.map_or(0, |known| known.count)));
         }
-        let waiting = session.statistics.as_ref().map(Waiting::new).unwrap_or_default();
-        let known = &before.waiting;
-        let biased = session.statistics.as_ref().and_then(|statistics| statistics.biased);
-        for (sums, present, known) in [
-            (&mut self.biased, biased, before.biased),
-            (&mut self.run_delay_ns, waiting.run_delay_ns, known.run_delay_ns),
-            (&mut self.throttled_periods, waiting.throttled_periods, known.throttled_periods),
-            (&mut self.throttled_ns, waiting.throttled_ns, known.throttled_ns),
-        ] {
+        let sums =
+            [&mut self.biased, &mut self.run_delay_ns, &mut self.throttled_periods, &mut self.throttled_ns];
+        for ((sums, now), before) in sums.into_iter().zip(now.optional).zip(before.optional) {
             // A figure that is not reported has no metric.
-            if let Some(present) = present {
-                add(sums, session.service(), present.saturating_sub(known.unwrap_or(0)));
+            if let Some(now) = now {
+                add(sums, session.service(), now.saturating_sub(before.unwrap_or(0)));
             }
         }
     }

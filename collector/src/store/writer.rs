@@ -18,7 +18,7 @@ use super::partition::Partition;
 use super::read::View;
 use super::session::Symbols;
 use super::shared::{RECOVERY, Shared, now_s};
-use super::tally::Received;
+use super::tally::Figures;
 use super::upkeep;
 
 /// Maximum bytes of messages in one commit; more wait for the next one. A hundred busy JVMs send this much in two
@@ -241,7 +241,7 @@ fn apply(shared: &Shared, partition: &Arc<Partition>, append: Append) {
     let first = append.first_sequence();
     let Append { session, messages, reply } = append;
     let mut memory = partition.memory.write();
-    let before = Received::of(memory.sessions.get(&session));
+    let before = memory.sessions.get(&session).map(|session| Figures::of(&session.seen)).unwrap_or_default();
     let stored: Vec<StoredBatch> =
         messages.into_iter().filter_map(|framed| memory.apply(session, framed.message)).collect();
     let sequence = acknowledgement(&mut memory, session, first);

@@ -2,7 +2,7 @@
 //!
 //! Problem: what a person does on a page (keys, clicks, sizes, themes) cannot be tested from outside of a browser.
 //! Approach: Chromium speaks its DevTools protocol over descriptors 3 and 4, JSON texts that end in a zero byte; a
-//! shell puts our two pipes there. One thread reads; replies go to whoever asked, events are kept by page.
+//! shell puts our two pipes there. One thread reads; replies go to the caller of the command, events are kept by page.
 //! Invariant: no step waits for a fixed time. Conditions are looked at inside the page every 10 ms until they are true,
 //! and one that is not within 20 s fails the test with what the page shows.
 //!
@@ -66,7 +66,7 @@ impl Browser {
                 "--disable-dev-shm-usage",
                 "--no-first-run",
             ])
-            // Nothing leaves the machine, and what a page asks for is what the test sees.
+            // No request leaves the machine, and the test sees all requests of a page.
             .args(["--disable-quic", "--disable-background-networking", "--disable-component-update"])
             .args([
                 "--disable-sync",
@@ -158,7 +158,7 @@ fn read(from: ChildStdout, mail: &Mutex<Mail>) {
             mail.events.entry(session.to_owned()).or_default().push(message);
         }
     }
-    // Whoever waits is told.
+    // Wakes all waiting callers.
     mail.lock().replies.clear();
 }
 

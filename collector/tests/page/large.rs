@@ -1,7 +1,7 @@
 //! A profile of 100,000 nodes: drawn within a second, and smooth under the hands.
 //!
 //! What is drawn is counted in every run. Times depend on what else the machine does: they are printed, and held
-//! against their limits where `TICKWALK_TIMED=1` asks for it (`design/profile.md`).
+//! against their limits with `TICKWALK_TIMED=1` (`design/profile.md`).
 
 use profile::query::question::answer;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The web UI in a real browser, over recordings of real JVMs.
 //!
-//! Skipped, and said so, where there is no Chromium; `TICKWALK_REQUIRE_CHROMIUM=1` makes that a failure.
+//! Skipped with a message where there is no Chromium; `TICKWALK_REQUIRE_CHROMIUM=1` makes that a failure.
 //! Pictures of every page are left in Cargo's folder for test output, `page/`, to be looked at.
 
 mod browser;

@@ -114,7 +114,7 @@ fn brushes_choose_both_sides_of_a_comparison() {
         page.drag(on_timeline(&page, first), on_timeline(&page, last));
         page.until(&format!("state['{parameter}']"));
         settle(&page);
-        // The timeline stays whole.
+        // The timeline still shows the whole session.
         let whole = page.number("(timeline.data.to_ns - timeline.data.from_ns) / 1e9");
         assert!(
             whole
@@ -125,7 +125,7 @@ fn brushes_choose_both_sides_of_a_comparison() {
     }
     assert!(page.number("Number(state.from) - Number(state['before.to'])") > 0.0);
     page.picture("brushes");
-    // Both times are of one day, which is said once at most.
+    // Both times are of one day, which appears once at most.
     let said = page.text("document.querySelector('#content .side').innerText");
     assert!(said.matches(&page.text("clock(timeline.data.to_ns).slice(0, 10)")).count() <= 1, "{said}");
     page.resize(420, 900);

@@ -39,7 +39,7 @@ pub fn open<'b>(browser: &'b crate::page::browser::Browser, served: &Served, has
     page
 }
 
-/// Waits until the page shows what was asked for last.
+/// Waits until the page shows the answer to its last request.
 pub fn settle(page: &Page) {
     page.until("document.getElementById('content').dataset.page && !document.querySelector('#content.busy')");
 }
@@ -204,7 +204,7 @@ fn flame_graphs_react_to_mouse_and_keys() {
     let served = clean();
     let page = open(&browser, &served, "");
     go(&page, &format!("#process={}", process(&page, "h2", H2)));
-    // A click zooms into the box under the mouse, hovering tells what it is.
+    // A click zooms into the box under the mouse, hovering describes it.
     let place = "(() => { const r = graph.canvas.getBoundingClientRect(); const row = graph.rows[4][0]; \
                  return [r.left + row.x + row.width / 2, r.top + graph.top(4) + 9, row.node.label]; })()";
     let place = page.value(place);
@@ -217,7 +217,7 @@ fn flame_graphs_react_to_mouse_and_keys() {
     page.click(x, y);
     page.until("graph.zoom.depth === 4");
     assert_eq!(page.text("graph.zoom.label"), place[2]);
-    // The zoomed box is as wide as the graph, and what lies below it is kept.
+    // The zoomed box is as wide as the graph, and the boxes below it are kept.
     assert!(
         page.holds("graph.rows[4][0].width === graph.width && graph.rows[0][0].node === graph.view.root")
     );
@@ -231,7 +231,7 @@ fn flame_graphs_react_to_mouse_and_keys() {
     page.key("Enter");
     page.until("graph.zoom.depth === 3");
     page.key("Escape");
-    // A search marks, and says for how much CPU time what was found stands.
+    // A search marks boxes and shows their CPU time.
     page.key("/");
     page.write("/^__clone/");
     page.until("graph.matches");

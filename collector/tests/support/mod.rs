@@ -30,7 +30,7 @@ pub struct Stream {
 
 #[allow(dead_code, reason = "each test binary uses its part")]
 impl Stream {
-    /// A session that has said hello.
+    /// A session after its Hello.
     pub fn new() -> Self {
         Stream::of_session(0x00c0_ffee)
     }

@@ -141,7 +141,7 @@ impl Session {
         self.last_ns = self.last_ns.max(self.wall_ns(monotonic_ns, shift_ms));
     }
 
-    /// Counts a row of samples taken at `wall_ns`; `is_known` tells whether its stack was defined.
+    /// Counts a row of samples taken at `wall_ns`; `is_known` is true if its stack was defined.
     pub fn count(&mut self, row: &Row, wall_ns: u64, is_known: bool) {
         self.first_ns = self.first_ns.min(wall_ns);
         self.last_ns = self.last_ns.max(wall_ns);

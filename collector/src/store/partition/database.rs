@@ -66,7 +66,7 @@ pub(in super::super) struct Database {
     idle: Mutex<Vec<Connection>>,
     /// Shared by readers; exclusive for changes of the file as a whole.
     readers: RwLock<()>,
-    /// True if the log stays as it is: before the file is known to be of a store, and if it is opened for reading.
+    /// True if the log must not change: before the file is known to be of a store, and if it is opened for reading.
     keeps_log: AtomicBool,
     /// True if there is a log.
     has_log: AtomicBool,

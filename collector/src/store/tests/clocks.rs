@@ -72,7 +72,7 @@ fn shown(store: &Store, now_ns: u64, pairs: &[(&str, &str)]) -> (u64, u64, bool)
 }
 
 /// One machine's clock begins in 1970, another's is a century ahead: the default time of everybody's answers is that of
-/// the others, and the answer says that samples are left out.
+/// the others, and the answer states that samples are left out.
 #[test]
 fn wrong_clocks_do_not_stretch_the_default_time() {
     const YEAR_NS: u64 = 365 * 86_400 * NS;

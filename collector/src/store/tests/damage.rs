@@ -64,7 +64,7 @@ fn a_partition_that_a_query_finds_damaged_is_left_out() {
     check_gap(&store, &path);
 }
 
-/// Whatever bytes of a closed partition are overwritten: its samples are whole, or the answer says that they are
+/// Bytes of a closed partition are overwritten: its samples are complete, or the answer states that they are
 /// missing.
 #[test]
 fn overwritten_bytes_are_reported_or_change_no_answer() {
