@@ -108,6 +108,22 @@ fn upcall_stubs_lead_to_the_java_code_below_the_native_one() {
     }
 }
 
+/// The program `Values`: methods with value classes, whose compiled frames may be larger than their code states. Each
+/// thread is stopped at many instructions.
+#[cfg(not(any(target_arch = "aarch64", stackwalk_aarch64)))]
+#[test]
+fn stacks_of_methods_with_value_classes_are_whole() {
+    let files = fixture::named("values.bin");
+    assert_eq!(files.len(), 1, "JDK 28");
+    let fixture = checked(&files[0]);
+    assert!(fixture.threads.len() >= 75, "{} stacks", fixture.threads.len());
+    for thread in &fixture.threads {
+        let what = format!("{}: {}", thread.name, thread.expected);
+        assert!(thread.expected.contains(" Values."), "{what}");
+        assert!(thread.expected.trim_end().ends_with(Stop::EndOfStack.name()), "{what}");
+    }
+}
+
 /// The program `VirtualThreads`: 30 calls of `descend`, of which all but the newest are frozen in the heap after a
 /// yield. The recordings of x86-64 are in `frozen.rs`.
 #[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
