@@ -51,7 +51,6 @@ const TUPLE_PARAMETERS: &[(&str, usize)] = &[
     ("java-tests/agct/src/record.rs", 1),
     ("profile/src/export/jfr/metadata.rs", 1),
     ("profile/src/export/table.rs", 3),
-    ("sampler-thread/src/name/frames.rs", 1),
     ("sampler-thread/src/name/native_ids.rs", 1),
     ("sampler-thread/src/name/stacks.rs", 1),
     ("sampler-thread/src/native/tables.rs", 1),

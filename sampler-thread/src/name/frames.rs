@@ -9,9 +9,7 @@
 use std::sync::Arc;
 
 use proto::v1::FrameKind;
-use stackwalk::{
-    Blob, CompileLevel, Frame, HotSpot, LoadedBy, METHODS_AHEAD, Memory, Method, Missing, Place, Symbol,
-};
+use stackwalk::{Blob, CompileLevel, Frame, HotSpot, LoadedBy, Memory, Method, Missing, Place, Symbol};
 
 use crate::name::dictionaries::{Dictionaries, Text};
 use crate::name::frame_key::FrameKey;
@@ -52,8 +50,6 @@ pub struct FrameNames {
     /// Ids of the names of methods. The VM frees a name with the last class that refers to it, so these are as uncertain as
     /// methods.
     symbols: Shards<Symbol, Text>,
-    /// New methods of the current stack whose names were read ahead.
-    ahead: Vec<Method>,
     /// Methods named for the current stack, with what keeps them alive.
     pub(super) unproven: Vec<(Method, Option<LoadedBy>)>,
     /// Time stamp of the current stack if its methods may have been unloaded since.
@@ -97,7 +93,6 @@ impl FrameNames {
         if is_full {
             self.forget_ids();
         }
-        self.ahead.clear();
         self.forget(change);
         let revision = self.routines.revision();
         if std::mem::replace(&mut self.routines_revision, revision) != revision {
@@ -147,21 +142,6 @@ impl FrameNames {
         self.dictionaries.symbol_frame(FrameKind::Marker, UNLOADED)
     }
 
-    /// Reads the memory of the names of new methods among `frames` ahead, of `first` among them.
-    fn read_ahead<M: Memory>(&mut self, first: Method, frames: &[Frame], vm: &Vm<M>) {
-        self.ahead.clear();
-        self.ahead.push(first);
-        for method in frames.iter().filter_map(Frame::method) {
-            if self.ahead.len() == METHODS_AHEAD {
-                break;
-            }
-            if !self.methods.contains_key(&method) && !self.ahead.contains(&method) {
-                self.ahead.push(method);
-            }
-        }
-        vm.hotspot.prepare_names(&vm.memory, &self.ahead, |symbol| self.symbols.contains_key(&symbol));
-    }
-
     /// Appends the ids of the newest of `frames` to `ids`, of as many as share a physical frame; 0 for frames that are not part
     /// of a profile.
     pub(super) fn next_frames<M: Memory>(
@@ -172,7 +152,8 @@ impl FrameNames {
         ids: &mut Vec<u64>,
     ) {
         let Some((count, hash)) = Inlined::group(frames, self.has_positions) else {
-            ids.push(self.frame(frames, vm, libraries).unwrap_or(0));
+            let id = frames.first().and_then(|frame| self.frame(frame, vm, libraries));
+            ids.push(id.unwrap_or(0));
             return;
         };
         let is_certain = self.uncertain_at.is_none();
@@ -181,31 +162,29 @@ impl FrameNames {
             return;
         }
         let (begin, unloaded) = (ids.len(), self.unloaded);
-        for at in 0..count {
-            let from_here = frames.get(at..).unwrap_or_default();
-            ids.push(self.frame(from_here, vm, libraries).unwrap_or(0));
+        for frame in frames.iter().take(count) {
+            ids.push(self.frame(frame, vm, libraries).unwrap_or(0));
         }
         if is_certain && unloaded == self.unloaded {
             self.inlined.put(hash, ids.get(begin..).unwrap_or_default());
         }
     }
 
-    /// Returns the id of the first of `frames`; `None` for the VM's entry frames, which are not part of a profile, and for
+    /// Returns the id of a frame; `None` for the VM's entry frames, which are not part of a profile, and for
     /// frames that are not to be shown.
     fn frame<M: Memory>(
         &mut self,
-        frames: &[Frame],
+        frame: &Frame,
         vm: &Vm<M>,
         libraries: &mut NativeLibraries,
     ) -> Option<u64> {
-        let (frame, older) = frames.split_first()?;
         let bci = frame.bci().filter(|_| self.has_positions).map_or(-1, |bci| bci.0);
         Some(match *frame {
-            Frame::Interpreted { method, .. } => self.java((method, bci, FrameKind::Interpreted), older, vm),
+            Frame::Interpreted { method, .. } => self.java(method, bci, FrameKind::Interpreted, vm),
             Frame::Compiled { method, level, inlined, .. } => {
-                self.java((method, bci, kind_of(level, inlined, &vm.hotspot)), older, vm)
+                self.java(method, bci, kind_of(level, inlined, &vm.hotspot), vm)
             }
-            Frame::NativeMethod { method, .. } => self.java((method, -1, FrameKind::NativeMethod), older, vm),
+            Frame::NativeMethod { method, .. } => self.java(method, -1, FrameKind::NativeMethod, vm),
             Frame::Stub { .. } if !self.shown.vm => return None,
             Frame::Stub { blob, place } => self.stub(blob, place, vm),
             Frame::Native { .. } if !self.shown.vm && !self.shown.native => return None,
@@ -226,9 +205,9 @@ impl FrameNames {
     /// Returns the id of a frame of the VM's stack trace; `bci` is negative in native methods.
     pub(super) fn traced<M: Memory>(&mut self, method: Method, bci: i32, vm: &Vm<M>) -> u64 {
         match bci {
-            ..0 => self.java((method, -1, FrameKind::NativeMethod), &[], vm),
-            _ if !self.has_positions => self.java((method, -1, FrameKind::Unspecified), &[], vm),
-            _ => self.java((method, bci, FrameKind::Unspecified), &[], vm),
+            ..0 => self.java(method, -1, FrameKind::NativeMethod, vm),
+            _ if !self.has_positions => self.java(method, -1, FrameKind::Unspecified, vm),
+            _ => self.java(method, bci, FrameKind::Unspecified, vm),
         }
     }
 
@@ -251,13 +230,8 @@ impl FrameNames {
         }
     }
 
-    /// Returns the id of a Java frame; names of new methods among the `older` frames are read together with its own.
-    fn java<M: Memory>(
-        &mut self,
-        (method, bci, kind): (Method, i32, FrameKind),
-        older: &[Frame],
-        vm: &Vm<M>,
-    ) -> u64 {
+    /// Returns the id of a Java frame.
+    fn java<M: Memory>(&mut self, method: Method, bci: i32, kind: FrameKind, vm: &Vm<M>) -> u64 {
         if !self.is_certain(method) {
             return self.unloaded();
         }
@@ -268,9 +242,6 @@ impl FrameNames {
         let method_id = match self.methods.get(&method) {
             Some(known) => known.id,
             None => {
-                if !self.ahead.contains(&method) {
-                    self.read_ahead(method, older, vm);
-                }
                 let Some(id) = self.named(method, vm) else { return self.unloaded() };
                 self.methods.insert(method, MethodId { id, permanent_since: None });
                 let loaded_by = vm.hotspot.loaded_by(&vm.memory, method).unwrap_or_default();

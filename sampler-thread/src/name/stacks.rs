@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use stackwalk::{Frame, Lines, Memory, Method, Stop};
+use stackwalk::{Frame, Memory, Method, ReadCache, Stop};
 
 use crate::drain::traces::Trace;
 use crate::name::dictionaries::Node;
@@ -64,7 +64,7 @@ pub struct StackNamer {
     is_limited: bool,
     ids: Vec<u64>,
     /// Memory that names were read from, and the time stamp after which all of it was read.
-    lines: (Lines, u64),
+    lines: (ReadCache, u64),
 }
 
 impl StackNamer {
@@ -72,7 +72,7 @@ impl StackNamer {
     pub fn new(enabled: Capabilities, routines: Arc<Routines>, shown: Shown) -> Self {
         let names = FrameNames::new(enabled.positions, routines, shown);
         let ids = Vec::with_capacity(USUAL_FRAMES);
-        Self { names, enabled, most: shown.most, is_limited: false, ids, lines: (Lines::default(), 0) }
+        Self { names, enabled, most: shown.most, is_limited: false, ids, lines: (ReadCache::default(), 0) }
     }
 
     /// Names a stack of the walker's group; `thread` is whose it is, if known.
@@ -176,8 +176,8 @@ impl StackNamer {
         let Self { names, ids, lines: (lines, _), .. } = self;
         ids.clear();
         names.unloaded = 0;
-        let nearby = vm.nearby(lines);
-        ids.extend(trace.frames.iter().map(|&(method, bci)| names.traced(Method(method), bci, &nearby)));
+        let cached = vm.through(lines);
+        ids.extend(trace.frames.iter().map(|&(method, bci)| names.traced(Method(method), bci, &cached)));
     }
 
     /// Forgets what may not hold for a stack that was sampled at `ticks`.
@@ -245,12 +245,12 @@ impl StackNamer {
         names.unloaded = 0;
         *is_limited = false;
         let mut most = *most;
-        let nearby = vm.nearby(lines);
+        let cached = vm.through(lines);
         let (frames, libraries) = walker.frames_and_libraries(walk);
         let newest = frames.len().saturating_sub(named);
         let newest = frames.get(..newest).unwrap_or_default();
         while let Some(rest) = newest.get(ids.len()..).filter(|rest| !rest.is_empty()) {
-            names.next_frames(rest, &nearby, libraries, ids);
+            names.next_frames(rest, &cached, libraries, ids);
         }
         if let Some(most) = &mut most {
             for (id, frame) in ids.iter_mut().zip(newest).filter(|(id, _)| **id != 0) {
@@ -265,7 +265,7 @@ impl StackNamer {
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.
         let method = snapshot.head.compiled_method;
         if method != 0 && method.is_multiple_of(8) && enabled.walks {
-            ids.extend(names.compiled_method(&nearby, Method(method)));
+            ids.extend(names.compiled_method(&cached, Method(method)));
         }
         ids.extend(names.thread(thread));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proto::characters::from_modified_utf8;
-use stackwalk::{Blob, HotSpot, Lines, Memory, Method, Nearby, Symbol};
+use stackwalk::{Blob, CachedMemory, HotSpot, Memory, Method, ReadCache, Symbol};
 
 use crate::name::dictionaries::MethodText;
 
@@ -22,8 +22,8 @@ pub struct Vm<M> {
 
 impl<M: Memory> Vm<M> {
     /// Returns the same VM, read through `lines`.
-    pub fn nearby<'l>(&'l self, lines: &'l Lines) -> Vm<Nearby<'l, M>> {
-        Vm { hotspot: Arc::clone(&self.hotspot), memory: Nearby::new(&self.memory, lines) }
+    pub fn through<'l>(&'l self, lines: &'l ReadCache) -> Vm<CachedMemory<'l, M>> {
+        Vm { hotspot: Arc::clone(&self.hotspot), memory: CachedMemory::new(&self.memory, lines) }
     }
 
     /// Reads the names of a method; `None` if they are unreadable.

@@ -22,7 +22,6 @@ mod layout_error;
 pub(crate) mod metadata;
 pub(crate) mod method;
 pub(crate) mod mounted;
-pub(crate) mod names_ahead;
 pub(crate) mod nmethod;
 pub(crate) mod objects;
 mod offsets;

@@ -10,7 +10,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::memory::{LINE, Memory, Unreadable, each_line, each_word};
+use crate::memory::{Memory, Unreadable, each_word};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Ranges that can be registered: three for each of up to eight code heaps, the segments of libjvm and the C library,
@@ -24,9 +24,6 @@ struct Range {
     start: AtomicU64,
     end: AtomicU64,
 }
-
-/// Most lines that one system call reads.
-const LINES_AT_ONCE: usize = 16;
 
 /// How memory outside the registered ranges is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -298,21 +295,6 @@ impl Memory for LiveMemory {
         self.is_permanent(address, length as u64)
     }
 
-    fn read_lines(&self, starts: &[u64], lines: &mut [[u8; LINE]]) -> usize {
-        let wanted = starts.len().min(lines.len());
-        if self.access != Access::ProcessVmReadv || wanted > LINES_AT_ONCE {
-            return each_line(self, starts, lines);
-        }
-        let mut remote = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: LINE }; LINES_AT_ONCE];
-        for (remote, start) in remote.iter_mut().zip(starts) {
-            remote.iov_base = core::ptr::without_provenance_mut(*start as usize);
-        }
-        let local = libc::iovec { iov_base: lines.as_mut_ptr().cast(), iov_len: wanted * LINE };
-        // SAFETY: `local` describes the first `wanted` of the exclusively borrowed lines.
-        let read = unsafe { read_own_process(&local, remote.get(..wanted).unwrap_or_default()) };
-        usize::try_from(read).unwrap_or(0) / LINE
-    }
-
     fn read_words<const N: usize>(&self, addresses: [u64; N]) -> Result<[u64; N], Unreadable> {
         if addresses.iter().all(|&address| self.is_permanent(address, 8)) {
             return each_word(self, addresses);
@@ -367,28 +349,6 @@ mod tests {
         assert_eq!(memory.read_u64(16), Err(Unreadable(16)));
         assert_eq!(memory.checked_reads(), checked + 1);
         assert_eq!(memory.read_words([address + 24, 16, address]), Err(Unreadable(16)));
-    }
-
-    #[test]
-    fn lines_are_read_up_to_the_first_that_is_missing() {
-        let memory = LiveMemory::new();
-        let bytes: alloc::vec::Vec<u8> = (0..=255).cycle().take(20 * LINE).collect();
-        let base = bytes.as_ptr().expose_provenance() as u64;
-        // Any address may begin a line here.
-        let starts: alloc::vec::Vec<u64> =
-            (0..19).map(|line| base + (18 - line) * LINE as u64 + line).collect();
-        for count in [1, 5, LINES_AT_ONCE, 19] {
-            let mut lines = alloc::vec![[0; LINE]; count];
-            assert_eq!(memory.read_lines(&starts[..count], &mut lines), count);
-            for (line, start) in lines.iter().zip(&starts) {
-                let from = (start - base) as usize;
-                assert_eq!(line[..], bytes[from..from + LINE]);
-            }
-            let mut with_gap = starts[..count].to_vec();
-            with_gap[count / 2] = 16;
-            assert_eq!(memory.read_lines(&with_gap, &mut lines), count / 2);
-        }
-        assert_eq!(memory.read_lines(&[], &mut []), 0);
     }
 
     /// A process with another id than the one in which the reader was made, as after the restore of a checkpoint.

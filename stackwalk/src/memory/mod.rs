@@ -6,7 +6,7 @@
 //! Invariant: no reader turns a failed read into a value.
 
 pub(crate) mod live;
-pub(crate) mod nearby;
+pub(crate) mod read_cache;
 pub(crate) mod safe_fetch;
 
 /// The first address of a read that failed.
@@ -27,9 +27,6 @@ macro_rules! numbers {
         }
     )*};
 }
-
-/// Bytes of a line, the smallest page: 4,096 bytes cost a read by `process_vm_readv` a seventh more than 64.
-pub const LINE: usize = 4096;
 
 /// Checked access to an address space of the same byte order as this machine.
 pub trait Memory {
@@ -60,15 +57,6 @@ pub trait Memory {
         None
     }
 
-    /// Fills `lines` with the lines that begin at `starts`, one after the other; returns how many were read before the
-    /// first that is missing.
-    fn read_lines(&self, starts: &[u64], lines: &mut [[u8; LINE]]) -> usize {
-        each_line(self, starts, lines)
-    }
-
-    /// Prepares reads at these addresses, which together may cost less than each by itself; a hint.
-    fn prepare(&self, _addresses: &[u64]) {}
-
     numbers! { read_u8: u8, read_u16: u16, read_u32: u32, read_i32: i32 }
 
     /// Reads the words at some addresses, one after the other in this order, which costs less than to read each by
@@ -91,12 +79,6 @@ pub(crate) fn each_word<M: Memory + ?Sized, const N: usize>(
         *word = memory.read_u64(address)?;
     }
     Ok(words)
-}
-
-/// Reads each line by itself; see [`Memory::read_lines`].
-pub(crate) fn each_line<M: Memory + ?Sized>(memory: &M, starts: &[u64], lines: &mut [[u8; LINE]]) -> usize {
-    let read = starts.iter().zip(lines).map(|(&start, line)| memory.read(start, line).is_ok());
-    read.take_while(|&is_read| is_read).count()
 }
 
 impl<M: Memory + ?Sized> Memory for &M {
@@ -126,14 +108,6 @@ impl<M: Memory + ?Sized> Memory for &M {
 
     fn choose_access(&self) -> Option<Result<(), &'static str>> {
         (**self).choose_access()
-    }
-
-    fn read_lines(&self, starts: &[u64], lines: &mut [[u8; LINE]]) -> usize {
-        (**self).read_lines(starts, lines)
-    }
-
-    fn prepare(&self, addresses: &[u64]) {
-        (**self).prepare(addresses);
     }
 }
 

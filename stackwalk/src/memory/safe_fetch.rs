@@ -17,7 +17,7 @@ use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
 
 use crate::memory::live::LiveMemory;
-use crate::memory::{LINE, Memory, Unreadable, each_word};
+use crate::memory::{Memory, Unreadable, each_word};
 
 /// A function that loads the word at an address, or returns its second argument if that load faults.
 pub type LoadWord = unsafe extern "C" fn(*const u64, u64) -> u64;
@@ -162,10 +162,6 @@ impl Memory for SafeFetch {
     fn choose_access(&self) -> Option<Result<(), &'static str>> {
         self.choice.set((self.choose)());
         Some(self.choice.get().map(drop))
-    }
-
-    fn read_lines(&self, starts: &[u64], lines: &mut [[u8; LINE]]) -> usize {
-        self.live.read_lines(starts, lines)
     }
 
     fn read_words<const N: usize>(&self, addresses: [u64; N]) -> Result<[u64; N], Unreadable> {

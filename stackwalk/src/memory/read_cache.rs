@@ -3,28 +3,28 @@
 //! Problem: naming one method takes some thirty reads of 2 to 8 bytes from half a dozen objects, and outside of the
 //! registered ranges each is a system call.
 //! Approach: a read fetches the whole aligned line around it, and later reads in that line are served from the copy.
-//! Lines that are known to be needed are read together. Memory that can be loaded directly is not copied.
+//! Memory that can be loaded directly is not copied.
 //! Invariants: a line never crosses a page, so it is readable where any of its bytes is. A copy is as old as its first
 //! read: the owner of the lines decides when they are forgotten, and checks that need current words read `beneath`.
 
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-use crate::memory::{LINE, Memory, Unreadable};
+use crate::memory::{Memory, Unreadable};
+
+/// Bytes of a line, the smallest page: 4,096 bytes cost a read by `process_vm_readv` a seventh more than 64.
+const LINE: usize = 4096;
 
 /// Capacity in lines; the oldest is replaced. A method's names lie in some eight, which methods of one class share in
 /// part.
 const LINES: usize = 48;
-
-/// Most lines that are read at once.
-const AT_ONCE: usize = 16;
 
 /// Beginning of a line that could not be read: none begins at an odd address.
 const NO_LINE: u64 = 1;
 
 /// Lines in the order of their first use; no memory is needed before the first read.
 #[derive(Default)]
-pub struct Lines(RefCell<Kept>);
+pub struct ReadCache(RefCell<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -34,7 +34,7 @@ struct Kept {
     next: usize,
 }
 
-impl Lines {
+impl ReadCache {
     /// Drops all lines, so that the next reads are of the present memory. Their buffers are used again.
     pub fn forget(&mut self) {
         let Kept { starts, next, .. } = self.0.get_mut();
@@ -43,33 +43,33 @@ impl Lines {
     }
 }
 
-impl core::fmt::Debug for Lines {
+impl core::fmt::Debug for ReadCache {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Lines").finish_non_exhaustive()
+        f.debug_struct("ReadCache").finish_non_exhaustive()
     }
 }
 
 /// A view of `beneath` through lines that were read before.
-pub struct Nearby<'m, M: ?Sized> {
+pub struct CachedMemory<'m, M: ?Sized> {
     beneath: &'m M,
-    lines: &'m Lines,
+    lines: &'m ReadCache,
 }
 
-impl<M: ?Sized> core::fmt::Debug for Nearby<'_, M> {
+impl<M: ?Sized> core::fmt::Debug for CachedMemory<'_, M> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Nearby").finish_non_exhaustive()
+        f.debug_struct("CachedMemory").finish_non_exhaustive()
     }
 }
 
-impl<'m, M: Memory + ?Sized> Nearby<'m, M> {
+impl<'m, M: Memory + ?Sized> CachedMemory<'m, M> {
     /// A view of `beneath` that reads through `lines`, which are all from this memory.
     #[must_use]
-    pub fn new(beneath: &'m M, lines: &'m Lines) -> Self {
+    pub fn new(beneath: &'m M, lines: &'m ReadCache) -> Self {
         Self { beneath, lines }
     }
 }
 
-impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
+impl<M: Memory + ?Sized> Memory for CachedMemory<'_, M> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
         let start = address & !(LINE as u64 - 1);
         let from = (address - start) as usize;
@@ -103,43 +103,6 @@ impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
         into.copy_from_slice(bytes);
         Ok(())
     }
-
-    fn prepare(&self, addresses: &[u64]) {
-        let Kept { starts, lines, next } = &mut *self.lines.0.borrow_mut();
-        let (mut wanted, mut count) = ([0; AT_ONCE], 0);
-        for address in addresses {
-            let start = address & !(LINE as u64 - 1);
-            let is_known = starts.contains(&start) || wanted.iter().take(count).any(|&line| line == start);
-            if start == 0 || is_known || self.beneath.is_loaded_directly(*address, 1) {
-                continue;
-            }
-            let Some(place) = wanted.get_mut(count) else { break };
-            *place = start;
-            count += 1;
-        }
-        let wanted = wanted.get(..count).unwrap_or_default();
-        // They lie side by side, so that one read fills them.
-        let mut first = *next % LINES;
-        if first + count > LINES {
-            first = 0;
-        }
-        if starts.len() < first + count {
-            // Growing step by step would move the lines, to pages that are touched for the first time.
-            lines.reserve_exact(LINES - lines.len());
-            starts.resize(first + count, NO_LINE);
-            lines.resize(first + count, [0; LINE]);
-        }
-        let places = first..first + count;
-        let (Some(kept), Some(into)) = (starts.get_mut(places.clone()), lines.get_mut(places)) else {
-            return;
-        };
-        kept.fill(NO_LINE);
-        let read = if count > 0 { self.beneath.read_lines(wanted, into) } else { 0 };
-        for (kept, start) in kept.iter_mut().zip(wanted).take(read) {
-            *kept = *start;
-        }
-        *next = first + count;
-    }
 }
 
 #[cfg(test)]
@@ -164,15 +127,15 @@ mod tests {
     fn reads_in_one_line_are_one_read_with_the_same_result() {
         let bytes: Vec<u8> = (0..=255).cycle().take(4 * LINE).collect();
         let memory = Counted { copy: StackCopy::new(0x1000, &bytes), reads: Cell::new(0) };
-        let lines = Lines::default();
-        let nearby = Nearby::new(&memory, &lines);
+        let lines = ReadCache::default();
+        let cached = CachedMemory::new(&memory, &lines);
         for at in 0x2000..0x2ff8 {
-            assert_eq!(nearby.read_u64(at), memory.copy.read_u64(at));
+            assert_eq!(cached.read_u64(at), memory.copy.read_u64(at));
         }
         assert_eq!(memory.reads.get(), 1);
-        assert_eq!(nearby.read_u64(0x2ffc), memory.copy.read_u64(0x2ffc), "across lines");
+        assert_eq!(cached.read_u64(0x2ffc), memory.copy.read_u64(0x2ffc), "across lines");
         let mut long = [0; 2 * LINE];
-        nearby.read(0x1010, &mut long).unwrap();
+        cached.read(0x1010, &mut long).unwrap();
         assert_eq!(long[..], bytes[0x10..0x10 + 2 * LINE]);
         assert_eq!(memory.reads.get(), 3);
     }
@@ -181,47 +144,22 @@ mod tests {
     fn missing_bytes_are_unreadable_and_bytes_without_their_line_are_read() {
         let bytes = [7; 40];
         let memory = Counted { copy: StackCopy::new(0x1008, &bytes), reads: Cell::new(0) };
-        let lines = Lines::default();
-        let nearby = Nearby::new(&memory, &lines);
-        assert_eq!(nearby.read_u16(0x1008), Ok(0x0707), "its line begins before the copy");
-        assert_eq!(nearby.read_u8(0x1030), Err(Unreadable(0x1030)));
-        assert_eq!(nearby.read_u64(u64::MAX - 3), Err(Unreadable(u64::MAX - 3)));
-    }
-
-    #[test]
-    fn prepared_lines_are_read_once_and_missing_ones_later() {
-        let bytes: Vec<u8> = (0..100 * LINE).map(|at| (at / LINE) as u8).collect();
-        let memory = Counted { copy: StackCopy::new(LINE as u64, &bytes), reads: Cell::new(0) };
-        let lines = Lines::default();
-        let nearby = Nearby::new(&memory, &lines);
-        let line = |number: u64| number * LINE as u64;
-        nearby.prepare(&[line(1) + 8, line(7), line(1) + 90, 0, line(300), line(9)]);
-        assert_eq!(memory.reads.get(), 3, "two lines, and one that is missing");
-        assert_eq!((nearby.read_u8(line(1) + 3), nearby.read_u8(line(7) + 4)), (Ok(0), Ok(6)));
-        assert_eq!(memory.reads.get(), 3);
-        assert_eq!(nearby.read_u8(line(9)), Ok(8), "behind the missing one");
-        assert_eq!(nearby.read_u8(line(300)), Err(Unreadable(line(300))));
-        // Whatever was prepared before, reads are those of the memory.
-        for round in 0..200_u64 {
-            let some: Vec<u64> =
-                (0..round % 20).map(|number| line(1 + (round * 7 + number * 3) % 105)).collect();
-            nearby.prepare(&some);
-            for at in some.iter().map(|start| start + round) {
-                assert_eq!(nearby.read_u8(at), memory.copy.read_u8(at));
-            }
-        }
-        assert!(lines.0.borrow().lines.len() <= LINES);
+        let lines = ReadCache::default();
+        let cached = CachedMemory::new(&memory, &lines);
+        assert_eq!(cached.read_u16(0x1008), Ok(0x0707), "its line begins before the copy");
+        assert_eq!(cached.read_u8(0x1030), Err(Unreadable(0x1030)));
+        assert_eq!(cached.read_u64(u64::MAX - 3), Err(Unreadable(u64::MAX - 3)));
     }
 
     #[test]
     fn more_lines_than_are_kept() {
         let bytes: Vec<u8> = (0..2 * LINES * LINE).map(|at| (at / LINE) as u8).collect();
         let memory = Counted { copy: StackCopy::new(0, &bytes), reads: Cell::new(0) };
-        let lines = Lines::default();
-        let nearby = Nearby::new(&memory, &lines);
+        let lines = ReadCache::default();
+        let cached = CachedMemory::new(&memory, &lines);
         for _ in 0..2 {
             for line in 0..2 * LINES {
-                assert_eq!(nearby.read_u8((line * LINE + 9) as u64), Ok(line as u8));
+                assert_eq!(cached.read_u8((line * LINE + 9) as u64), Ok(line as u8));
             }
         }
     }
