@@ -1,6 +1,6 @@
 //! The collector is killed, restarted, started late or protected by a token: no CPU time is lost or counted twice.
 
-use java_tests::collector::{CollectorProcess, recordings, summary_of};
+use java_tests::collector::{CollectorProcess, recordings, run_through_restart, summary_of};
 use java_tests::{
     Finished, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdks, span_tolerance_ns,
 };
@@ -16,29 +16,13 @@ fn assert_all_is_sampled(run: &Finished, sampled: i64) {
 
 on_every_jdk! { concurrent;
     /// The collector is killed with SIGKILL during a run and restarted: the agent resends what was not acknowledged.
-    ///
-    /// The program runs until the agent has reconnected. Queues that last for seconds exclude other losses.
     fn resends_after_a_restart(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let address = format!("unix:{}", directory.path().join("socket").display());
         let start = || CollectorProcess::start(&address, directory.path(), &[]);
-        let mut collector = Some(start());
         let end_file = directory.path().join("end-file");
-        let mut outage_began = None;
-        let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
-        let workload = Workload::burner(3, &end_file);
-        let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
-            (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
-                collector.take().expect("running").crash();
-                outage_began = Some(cpu_ns);
-            }
-            (None, Some(began)) if cpu_ns > began + SECOND => collector = Some(start()),
-            (Some(second), Some(_)) if second.sessions() > 0 => create_end_file(&end_file),
-            _ => {}
-        });
-        assert_eq!(run.exit_code(), 0, "{}", run.stderr);
+        let run = run_through_restart(jdk, &address, &end_file, start);
         assert!(run.stderr.contains("lost the connection to collector="), "{}", run.stderr);
-        collector.expect("restarted").stop();
         let [recording] = &recordings(directory.path())[..] else { panic!("not one recording") };
         let summary = summary_of(recording, &run.starvation);
         assert!(summary.complete);

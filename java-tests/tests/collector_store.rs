@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Barrier, Mutex};
 
-use java_tests::collector::{CollectorProcess, summary_of, tickwalk_json};
+use java_tests::collector::{CollectorProcess, run_through_restart, summary_of, tickwalk_json};
 use java_tests::{
     Finished, Jdk, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdk, on_jdk_exclusively,
     on_jdks, span_tolerance_ns,
@@ -31,30 +31,14 @@ fn address(directory: &Path) -> String {
 
 on_every_jdk! { concurrent;
     /// The collector is killed with SIGKILL during a run and restarted on the same store: the agent resends what was
-    /// not acknowledged, and the store holds everything in the agent's account exactly once. The program runs until the
-    /// agent has reconnected. Queues that last for seconds exclude other losses.
+    /// not acknowledged, and the store holds everything in the agent's account exactly once.
     fn stores_everything_once_after_a_restart(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let address = address(directory.path());
         let store = directory.path().join("store");
-        let mut collector = Some(CollectorProcess::start_store(&address, &store).0);
         let end_file = directory.path().join("end-file");
-        let mut outage_began = None;
-        let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
-        let workload = Workload::burner(3, &end_file);
-        let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
-            (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
-                collector.take().expect("running").crash();
-                outage_began = Some(cpu_ns);
-            }
-            (None, Some(began)) if cpu_ns > began + SECOND => {
-                collector = Some(CollectorProcess::start_store(&address, &store).0);
-            }
-            (Some(second), Some(_)) if second.sessions() > 0 => create_end_file(&end_file),
-            _ => {}
-        });
-        assert_eq!(run.exit_code(), 0, "{}", run.stderr);
-        collector.expect("restarted").stop();
+        let start = || CollectorProcess::start_store(&address, &store).0;
+        let run = run_through_restart(jdk, &address, &end_file, start);
         let store = store.display().to_string();
         let answer = tickwalk_json(&["query", "statistics", &store]);
         let [process] = rows(&answer, "processes") else { panic!("not one process: {answer}") };

@@ -4,18 +4,16 @@
 //! Busy threads, stopped at arbitrary instructions: the walk must reach the thread's root, and the bytecode of every
 //! caller must be an invoke of its callee.
 //!
-//! `TICKWALK_JDKS=<folder with JAVA_HOMEs 11 17 21 25> cargo test -p stackwalk --test attached_jvm -- --nocapture`
+//! `TICKWALK_JDKS=<folder with JAVA_HOMEs 11 17 21 25> cargo test -p stackwalk attached_jvm:: -- --nocapture`
 
-mod support;
-
+use crate::support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tables_address};
+use crate::support::walks::{Named, as_dumped, as_text, walk};
+use crate::support::{
+    Jdk, Jvm, RemoteMemory, Snapshot, VALUE_CLASSES, compile, compile_preview, jdks, pause, with_stopped,
+};
 use stackwalk::{Frame, HotSpot, Limits, Memory, Pc, ScopeCache, Stop, Unreadable, Walker};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::Command;
-use support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tables_address};
-use support::walks::{Named, as_dumped, as_text, walk};
-use support::{
-    Jdk, Jvm, RemoteMemory, Snapshot, VALUE_CLASSES, compile, compile_preview, jdks, pause, with_stopped,
-};
 
 /// Returns the number of stops of each busy thread; TICKWALK_STOPS overrides.
 fn stops_per_thread() -> u32 {
@@ -387,7 +385,7 @@ fn is_set(variable: &str) -> bool {
 }
 
 /// Rewrites `tests/fixtures/jdk<NAME>-x86_64/stacks.bin`:
-/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test attached_jvm record_fixtures`
+/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk attached_jvm::record_fixtures`
 #[test]
 fn record_fixtures() {
     if !is_set("TICKWALK_RECORD") {
@@ -403,7 +401,7 @@ fn record_fixtures() {
 }
 
 /// Rewrites `tests/fixtures/jdk<NAME>-x86_64/values.bin` of JDK 28 and later:
-/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... TICKWALK_JDK=28-sid cargo test -p stackwalk --test attached_jvm
+/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... TICKWALK_JDK=28-sid cargo test -p stackwalk attached_jvm::
 /// record_value_classes`
 #[test]
 fn record_value_classes() {
@@ -493,7 +491,7 @@ impl Memory for CodeCopied<'_> {
 }
 
 /// Prints the cost of a warm walk:
-/// `TICKWALK_MEASURE=1 TICKWALK_JDKS=... cargo test --release -p stackwalk --test attached_jvm warm_walk_cost --
+/// `TICKWALK_MEASURE=1 TICKWALK_JDKS=... cargo test --release -p stackwalk attached_jvm::warm_walk_cost --
 /// --nocapture`
 #[test]
 fn warm_walk_cost() {

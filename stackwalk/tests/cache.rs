@@ -3,17 +3,11 @@
 //! Random walks through generated nmethods, some of which are replaced by others at the same address, in the layouts of
 //! JDK 17 (debug information in the blob) and 25 (outside).
 
-#![allow(missing_docs)]
-
-#[path = "support/fixture.rs"]
-mod fixture;
-#[path = "support/synthetic.rs"]
-mod synthetic;
-
-use fixture::Fixture;
+use crate::support::fixture;
+use crate::support::fixture::Fixture;
+use crate::support::synthetic::{MAX_PCS, Process, Random, Shape};
 use proptest::prelude::*;
 use stackwalk::{Capture, Frame, Limits, Memory, ScopeCache, Stop, Unreadable, Walker};
-use synthetic::{MAX_PCS, Process, Random, Shape};
 
 const NMETHODS: usize = 40;
 /// Layouts: JDK 17 and 25.

@@ -3,16 +3,10 @@
 //! Synthetic nmethods in the layouts of JDK 17 and 25: one calls another, and the stack says that a third is running
 //! there.
 
-#![allow(missing_docs)]
-
-#[path = "support/fixture.rs"]
-mod fixture;
-#[path = "support/synthetic.rs"]
-mod synthetic;
-
-use fixture::Fixture;
+use crate::support::fixture;
+use crate::support::fixture::Fixture;
+use crate::support::synthetic::{Process, Shape};
 use stackwalk::{Frame, Limits, ScopeCache, Stop, Walker};
-use synthetic::{Process, Shape};
 
 /// Layouts: JDK 17 and 25.
 const LAYOUTS: [usize; 2] = [1, 3];

@@ -1,11 +1,9 @@
 //! Compares what each collector says about its committed memory with the mappings of the process.
 //!
-//! `TICKWALK_JDKS=<folder with JAVA_HOMEs> cargo test -p stackwalk --test committed -- --nocapture`
+//! `TICKWALK_JDKS=<folder with JAVA_HOMEs> cargo test -p stackwalk committed:: -- --nocapture`
 
-mod support;
-
+use crate::support::{Jdk, Jvm, compile, jdks};
 use stackwalk::{CollectedHeap, Committed, Memory as _};
-use support::{Jdk, Jvm, compile, jdks};
 
 /// Bytes between the addresses that are compared; no region is smaller.
 const STEP: u64 = 256 << 10;

@@ -3,16 +3,15 @@
 //! Stops at these places were recorded from real JVMs, one for each place, and are walked here without a JVM. All
 //! must give the same callers.
 
-mod support;
-
+use crate::support;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use crate::support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tables_address};
+use crate::support::walks::{as_text, walk};
+use crate::support::{Jdk, Jvm, Snapshot, compile, jdks, pause, step_through};
 use stackwalk::{Capture, HotSpot, Memory, Pc, Registers, ScopeCache};
-use support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tables_address};
-use support::walks::{as_text, walk};
-use support::{Jdk, Jvm, Snapshot, compile, jdks, pause, step_through};
 
 const CROSSINGS: &str = "crossings.bin";
 const BARRIERS: &str = "barriers.bin";
@@ -310,7 +309,7 @@ fn walks_from_an_adapter_that_aligns_sp_find_all_callers() {
 
 /// Rewrites `tests/fixtures/jdk<NAME>-x86_64/crossings.bin`, `linkers.bin` and, if the JDK has them, `barriers.bin` and
 /// `wrappers.bin`; TICKWALK_RECORD_ONLY selects one of these files:
-/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test crossings record`
+/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk crossings::record`
 #[test]
 fn record_crossings() {
     if std::env::var_os("TICKWALK_RECORD").is_none() {

@@ -4,18 +4,16 @@
 //! stubs, adapters, and the interpreter entering and leaving methods. At each step the walk must reach the thread's
 //! root, and its frames may differ from those of the previous step by one frame pushed, popped or replaced.
 //!
-//! `TICKWALK_JDKS=<folder with JAVA_HOMEs 11 17 21 25> cargo test -p stackwalk --test every_instruction -- --nocapture`
-
-mod support;
+//! `TICKWALK_JDKS=<folder with JAVA_HOMEs 11 17 21 25> cargo test -p stackwalk every_instruction:: -- --nocapture`
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use stackwalk::{Frame, HotSpot, Memory, ScopeCache, Stop, Unreadable};
-use support::walks::{Named, walk};
-use support::{
+use crate::support::walks::{Named, walk};
+use crate::support::{
     Jdk, Jvm, RemoteMemory, Snapshot, VALUE_CLASSES, compile, compile_preview, jdks, pause, step_through,
 };
+use stackwalk::{Frame, HotSpot, Memory, ScopeCache, Stop, Unreadable};
 
 /// Steps of each busy thread; TICKWALK_STEPS overrides.
 fn steps_per_thread() -> u32 {

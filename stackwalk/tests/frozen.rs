@@ -3,14 +3,12 @@
 //! `tests/record_frozen.rs` makes the fixtures. The recursion of the workload is known, so the methods are also
 //! checked against the program.
 
-mod support;
-
 use std::path::PathBuf;
 
+use crate::support::fixture::{Fixture, FrozenCopy, Thread, folders};
+use crate::support::frozen::MOMENTS;
+use crate::support::walks::{Named, as_text, walk_mounted};
 use stackwalk::{Frame, Frozen, HotSpot, Limits, NativeCode, ScopeCache, Stop, Walker};
-use support::fixture::{Fixture, FrozenCopy, Thread, folders};
-use support::frozen::MOMENTS;
-use support::walks::{Named, as_text, walk_mounted};
 
 /// Files of each JDK with virtual threads, and the depths of the two recursions in each.
 const FILES: [(&str, usize, usize); 2] = [("compiled", 44, 44), ("mixed", 10, 4)];

@@ -3,16 +3,11 @@
 //!
 //! Generated nmethods in the layouts of JDK 17 (debug information in the blob) and 25 (outside).
 
-#![allow(missing_docs)]
-
-#[path = "support/fixture.rs"]
-mod fixture;
-#[path = "support/synthetic.rs"]
-mod synthetic;
-
-use fixture::Fixture;
+use crate::support::fixture;
+use crate::support::fixture::Fixture;
+use crate::support::synthetic;
+use crate::support::synthetic::{Chain, Process, Shape};
 use stackwalk::{Capture, Frame, Limits, ScopeCache, Stop, Walker};
-use synthetic::{Chain, Process, Shape};
 
 /// Layouts: JDK 17 and 25.
 const LAYOUTS: [usize; 2] = [1, 3];

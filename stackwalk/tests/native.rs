@@ -1,11 +1,8 @@
 //! Native code between Java frames, on recorded stacks of real JVMs: wrong unwind tables neither remove nor add a Java
 //! frame.
 
-#[path = "support/fixture.rs"]
-mod fixture;
-#[path = "support/walks.rs"]
-mod walks;
-
+use crate::support::fixture;
+use crate::support::walks;
 use stackwalk::{Frame, Limits, NativeCode, NativeRegisters, NativeStop, ScopeCache, StackCopy, Stop};
 
 /// Unwind tables given by a function.

@@ -4,22 +4,20 @@
 //! rules of the walk: from the code it executes, its previous state, and the start of the newest chunk, which changes
 //! when frames are frozen or thawed. One sample of each moment is kept; `tests/frozen.rs` walks them.
 //!
-//! `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test record_frozen -- --nocapture`
-
-mod support;
+//! `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk record_frozen:: -- --nocapture`
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use crate::support::fixture::{
+    Fixture, FrozenCopy, Overlaid, Recorder, Returning, Thread, reduced_tables, tables_address,
+};
+use crate::support::frozen::MOMENTS;
+use crate::support::walks::{Named, as_text, walk_mounted};
+use crate::support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, frozen, jdks, pause, step_through};
 use stackwalk::{
     Capture, Frame, Frozen, FrozenOffsets, HotSpot, Memory, NativeCode, NativeRegisters, Pc, ScopeCache,
 };
-use support::fixture::{
-    Fixture, FrozenCopy, Overlaid, Recorder, Returning, Thread, reduced_tables, tables_address,
-};
-use support::frozen::MOMENTS;
-use support::walks::{Named, as_text, walk_mounted};
-use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, frozen, jdks, pause, step_through};
 
 /// Returns the maximum number of instructions to step; TICKWALK_STEPS overrides. One round has all moments.
 fn steps() -> u32 {

@@ -3,16 +3,12 @@
 //! Generated code in the layouts of JDK 17 and 25.
 
 #![cfg(target_arch = "x86_64")]
-#![allow(missing_docs)]
 
-#[path = "support/fixture.rs"]
-mod fixture;
-#[path = "support/synthetic.rs"]
-mod synthetic;
-
-use fixture::Fixture;
+use crate::support::fixture;
+use crate::support::fixture::Fixture;
+use crate::support::synthetic;
+use crate::support::synthetic::{Chain, Process, Shape};
 use stackwalk::{Frame, Limits, ScopeCache, Stop, Walker};
-use synthetic::{Chain, Process, Shape};
 
 /// Layouts: JDK 17 and 25.
 const LAYOUTS: [usize; 2] = [1, 3];

@@ -1,11 +1,8 @@
 //! Recorded stacks of real JVMs, interrupted again: with the frames of other signals on top, the walk finds the same
 //! Java frames.
 
-#[path = "support/fixture.rs"]
-mod fixture;
-#[path = "support/walks.rs"]
-mod walks;
-
+use crate::support::fixture;
+use crate::support::walks;
 use stackwalk::{Capture, NativeCode, NativeRegisters, NativeStop, Registers, ScopeCache, StackCopy};
 
 /// Addresses of a handler, of an instruction in its middle, and of the code that it returns to.

@@ -8,22 +8,20 @@
 //! The VM prints the routines that it generates, so counts are given by group.
 //!
 //! ```sh
-//! TICKWALK_STUB_ROUTINES=1 TICKWALK_JDKS=FOLDER cargo test -p stackwalk --test stub_routines -- --nocapture
+//! TICKWALK_STUB_ROUTINES=1 TICKWALK_JDKS=FOLDER cargo test -p stackwalk stub_routines:: -- --nocapture
 //! ```
 //!
 //! TICKWALK_STEPS is the number of instructions in each run; TICKWALK_FLAGS selects runs by their text:
 //! `-UseSHA,NO_SHA_NI`.
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::walks::{Named, walk};
+use crate::support::{Jdk, Jvm, compile, jdks, step_through, wait_for_cpu};
 use stackwalk::{Frame, Memory, ScopeCache};
-use support::walks::{Named, walk};
-use support::{Jdk, Jvm, compile, jdks, step_through, wait_for_cpu};
 
 /// Sets of flags; one stands for the agent, and one exists from JDK 23 on.
 const FLAGS: [&str; 8] = [

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::source::{code_of, read, without_tests};
+use crate::source::{code_of, read, sources, without_tests};
 use crate::{CPU_SEAM, settle};
 
 const FOLDERS: [&str; 2] = ["x86_64", "aarch64"];
@@ -15,6 +15,28 @@ fn twins_offer_the_same_names() {
         has.difference(other).map(|name| format!("{CPU_SEAM}{folder} lacks `{name}`")).collect::<Vec<_>>()
     };
     settle([lacks(&first, &second, FOLDERS[1]), lacks(&second, &first, FOLDERS[0])].concat());
+}
+
+/// A rule about machine code is worth what its source is.
+#[test]
+fn rules_of_a_cpu_name_their_sources() {
+    let is_rule = |path: &str| path.starts_with(CPU_SEAM) && path[CPU_SEAM.len()..].contains('/');
+    let files = sources().into_iter().filter(|(path, _)| is_rule(path) && !path.ends_with("/mod.rs"));
+    let files: Vec<_> = files.collect();
+    assert!(files.len() > 30, "found {} files", files.len());
+    let silent = files.into_iter().filter(|(_, text)| !names_source(text));
+    settle(silent.map(|(path, _)| format!("{path}: its opening comment names no source")).collect());
+}
+
+fn names_source(text: &str) -> bool {
+    let mut opening = text.lines().take_while(|line| line.starts_with("//!"));
+    opening.any(|line| line.contains("Source: ") || line.contains("Sources: "))
+}
+
+#[test]
+fn a_rule_without_source_is_noticed() {
+    assert!(names_source("//! A frame.\n//! Source: `frame_x86.cpp`, JDK 11."));
+    assert!(!names_source("//! A frame.\n\n// Source: `frame_x86.cpp`, JDK 11."));
 }
 
 /// The signal handler's files of the CPUs.

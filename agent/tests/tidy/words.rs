@@ -197,7 +197,9 @@ fn c_prose(text: &str) -> Vec<Prose> {
                 let opens = matches!(mark, "///" | "/**") && !described;
                 push(if opens { Kind::Opening } else { Kind::Text }, &line[mark.len()..]);
             }
-            (None, Some(name)) if is_test => push(Kind::TestName, &name.replace('_', " ")),
+            (None, Some(name)) if is_test || line.contains("(jdk) {") => {
+                push(Kind::TestName, &name.replace('_', " "))
+            }
             _ => {
                 if let Some((_, comment)) = line.split_once(" // ") {
                     push(Kind::Text, comment);
@@ -272,6 +274,7 @@ fn every_banned_turn_is_noticed() {
     }
     for turn in RIDDLES {
         check("a.rs", &format!("#[test]\n#[cfg(a)]\nfn {}_ends() {{}}", turn.replace(' ', "_")), 1);
+        check("a.rs", &format!("fn {}_ends(jdk) {{}}", turn.replace(' ', "_")), 1);
         check("a.rs", &format!("#[test]\nfn a() {{}}\nfn {}_ends() {{}}", turn.replace(' ', "_")), 0);
     }
     check("a.md", "Two stores are told apart.", 0);

@@ -38,7 +38,7 @@ impl HotSpot {
         method: Method,
     ) -> Result<Option<LoadedBy>, MethodError> {
         let Some(layout) = self.layout.loader else { return Ok(None) };
-        let holder = self.method_holder(memory, method)?;
+        let holder = self.class_of(memory, method)?.0;
         let data = memory.read_u64(at(holder, layout.klass_loader_data))?;
         if data == 0 || !data.is_multiple_of(8) {
             return Err(MethodError::BadPointer(data));

@@ -11,7 +11,7 @@
 //! Sources: `oops/{instanceKlass,constMethod,method}.{hpp,cpp}`, `classfile/classLoaderDataGraph.cpp`, JDK 11 to 25.
 
 use super::HotSpot;
-use super::method::{MethodError, Symbol, pointer};
+use super::method::{MethodError, Symbol, follow, pointer};
 use crate::frame::Method;
 use crate::limits::{MAX_LOADERS, MAX_METHODS};
 use crate::memory::{Memory, at};
@@ -29,7 +29,7 @@ impl HotSpot {
     /// # Errors
     /// [`MethodError`] if `method` is not a method.
     pub fn class_of<M: Memory + ?Sized>(&self, memory: &M, method: Method) -> Result<Class, MethodError> {
-        self.method_holder(memory, method).map(Class)
+        Ok(Class(follow(memory, at(self.pool(memory, method)?, self.layout.method.pool_holder))?))
     }
 
     /// The name of a class in internal form, `java/lang/Thread`.
@@ -37,8 +37,7 @@ impl HotSpot {
     /// # Errors
     /// [`MethodError`] if `class` is not a class.
     pub fn class_name<M: Memory + ?Sized>(&self, memory: &M, class: Class) -> Result<Symbol, MethodError> {
-        let name = memory.read_u64(at(pointer(class.0)?, self.layout.method.klass_name))?;
-        Ok(Symbol(pointer(name)?))
+        Ok(Symbol(follow(memory, at(pointer(class.0)?, self.layout.method.klass_name))?))
     }
 
     /// The number of a method in its class, which redefinition keeps; `None` if this VM's tables lack it.
@@ -50,8 +49,7 @@ impl HotSpot {
         memory: &M,
         method: Method,
     ) -> Result<Option<u16>, MethodError> {
-        let layout = &self.layout.method;
-        let const_method = pointer(memory.read_u64(at(pointer(method.0)?, layout.const_method))?)?;
+        let const_method = self.const_method(memory, method)?;
         match self.layout.metadata.method_number {
             Some(offset) => Ok(Some(memory.read_u16(at(const_method, offset))?)),
             None => Ok(None),
@@ -61,8 +59,7 @@ impl HotSpot {
     /// The jmethodID of a method, if the VM has made one.
     pub fn method_id<M: Memory + ?Sized>(&self, memory: &M, method: Method) -> Option<u64> {
         let (layout, own) = (&self.layout.metadata, &self.layout.method);
-        let const_method = memory.read_u64(at(pointer(method.0).ok()?, own.const_method)).ok()?;
-        let const_method = pointer(const_method).ok()?;
+        let const_method = self.const_method(memory, method).ok()?;
         // The number lies in the word that is read with the address of the pool: one read less.
         let number_at = at(const_method, layout.method_number?);
         let words = [at(const_method, own.constants), number_at & !7];

@@ -95,23 +95,42 @@ pub(super) fn pointer(address: u64) -> Result<u64, MethodError> {
     Ok(address)
 }
 
+/// Reads the pointer at `address`.
+pub(super) fn follow<M: Memory + ?Sized>(memory: &M, address: u64) -> Result<u64, MethodError> {
+    pointer(memory.read_u64(address)?)
+}
+
 impl HotSpot {
+    /// The `ConstMethod` of a method.
+    pub(super) fn const_method<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        method: Method,
+    ) -> Result<u64, MethodError> {
+        follow(memory, at(pointer(method.0)?, self.layout.method.const_method))
+    }
+
+    /// The constant pool of a method.
+    pub(super) fn pool<M: Memory + ?Sized>(&self, memory: &M, method: Method) -> Result<u64, MethodError> {
+        follow(memory, at(self.const_method(memory, method)?, self.layout.method.constants))
+    }
+
     /// Finds the names of a method.
     ///
     /// # Errors
     /// [`MethodError`] if `method` is not a method.
     pub fn method<M: Memory + ?Sized>(&self, memory: &M, method: Method) -> Result<MethodNames, MethodError> {
         let layout = &self.layout.method;
-        let const_method = pointer(memory.read_u64(at(pointer(method.0)?, layout.const_method))?)?;
-        let pool = pointer(memory.read_u64(at(const_method, layout.constants))?)?;
-        let holder = pointer(memory.read_u64(at(pool, layout.pool_holder))?)?;
+        let const_method = self.const_method(memory, method)?;
+        let pool = follow(memory, at(const_method, layout.constants))?;
+        let holder = follow(memory, at(pool, layout.pool_holder))?;
         let pool_length = memory.read_u32(at(pool, layout.pool_length))?;
         let symbol_of = |pool: u64, pool_length: u32, index: u16| -> Result<Symbol, MethodError> {
             if u32::from(index) >= pool_length {
                 return Err(MethodError::BadIndex(u64::from(pool_length) << 32 | u64::from(index)));
             }
             let slot = pool.wrapping_add(layout.pool_header).wrapping_add(u64::from(index) * 8);
-            Ok(Symbol(pointer(memory.read_u64(slot)?)?))
+            Ok(Symbol(follow(memory, slot)?))
         };
         let symbol = |index| symbol_of(pool, pool_length, index);
         let source_file_index = match layout.source_file {
@@ -128,14 +147,14 @@ impl HotSpot {
             // A method handle linker has a pool of its own with three entries, but the index is copied from the
             // pool of its class (`Method::make_method_handle_intrinsic`, `ConstantPool::copy_fields`).
             Some(constants) if u32::from(source_file_index) >= pool_length => {
-                let pool = pointer(memory.read_u64(at(holder, constants))?)?;
+                let pool = follow(memory, at(holder, constants))?;
                 let pool_length = memory.read_u32(at(pool, layout.pool_length))?;
                 Some(symbol_of(pool, pool_length, source_file_index)?)
             }
             _ => Some(symbol(source_file_index)?),
         };
         Ok(MethodNames {
-            class: Symbol(pointer(memory.read_u64(at(holder, layout.klass_name))?)?),
+            class: Symbol(follow(memory, at(holder, layout.klass_name))?),
             name: symbol(memory.read_u16(at(const_method, layout.name_index))?)?,
             signature: symbol(memory.read_u16(at(const_method, layout.signature_index))?)?,
             source_file,
@@ -152,26 +171,14 @@ impl HotSpot {
         method: Method,
     ) -> Result<(Symbol, Symbol), MethodError> {
         let layout = &self.layout.method;
-        let const_method = pointer(memory.read_u64(at(pointer(method.0)?, layout.const_method))?)?;
-        let pool = pointer(memory.read_u64(at(const_method, layout.constants))?)?;
+        let const_method = self.const_method(memory, method)?;
+        let pool = follow(memory, at(const_method, layout.constants))?;
         let symbol = |index: u32| -> Result<Symbol, MethodError> {
             let index = memory.read_u16(at(const_method, index))?;
             let slot = pool.wrapping_add(layout.pool_header).wrapping_add(u64::from(index) * 8);
-            Ok(Symbol(pointer(memory.read_u64(slot)?)?))
+            Ok(Symbol(follow(memory, slot)?))
         };
         Ok((symbol(layout.name_index)?, symbol(layout.signature_index)?))
-    }
-
-    /// The class a method belongs to.
-    pub(crate) fn method_holder<M: Memory + ?Sized>(
-        &self,
-        memory: &M,
-        method: Method,
-    ) -> Result<u64, MethodError> {
-        let layout = &self.layout.method;
-        let const_method = pointer(memory.read_u64(at(pointer(method.0)?, layout.const_method))?)?;
-        let pool = pointer(memory.read_u64(at(const_method, layout.constants))?)?;
-        pointer(memory.read_u64(at(pool, layout.pool_holder))?)
     }
 
     /// Copies a symbol's bytes; returns the symbol's length, which may exceed the size of `into`.
@@ -232,7 +239,7 @@ impl HotSpot {
 
     fn line_table<'m, M: Memory + ?Sized>(&self, memory: &'m M, method: Method) -> Option<Lines<'m, M>> {
         let layout = &self.layout.method;
-        let const_method = pointer(memory.read_u64(at(method.0, layout.const_method)).ok()?).ok()?;
+        let const_method = self.const_method(memory, method).ok()?;
         let flags = layout.const_method_flags.read(memory, const_method).ok()?;
         if flags & u64::from(layout.has_line_numbers) == 0 {
             return None;

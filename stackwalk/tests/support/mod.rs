@@ -4,6 +4,7 @@
 
 pub mod fixture;
 pub mod frozen;
+pub mod synthetic;
 pub mod walks;
 
 use nix::sys::ptrace;

@@ -1,7 +1,8 @@
 //! The ways that control can take from one instruction to another before it returns to the caller.
 //!
 //! All direct jumps and calls are followed, both ways of each branch; what a call leads to counts like what follows it.
-//! Invariant: work and memory are bounded, and "no" is said only if all ways were followed to their end.
+//! Invariant: work and memory are bounded, and the answer is "no" only if all ways were followed to their end.
+//! Source: encodings of jumps and calls as in `instruction.rs`.
 
 use super::instruction::{Flow, MAX_INSTRUCTION_BYTES, decode};
 

@@ -1,0 +1,20 @@
+//! The tests of the walker in one program, which builds faster than many.
+//!
+//! `replay`, `garbage` and `no_alloc` are programs of their own: the package `stackwalk-aarch64` has them as well.
+
+#![allow(missing_docs)]
+
+mod attached_jvm;
+mod cache;
+mod called;
+mod committed;
+mod crossings;
+mod every_instruction;
+mod frozen;
+mod interrupted;
+mod native;
+mod record_frozen;
+mod routines;
+mod signals;
+mod stub_routines;
+mod support;
