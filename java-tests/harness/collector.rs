@@ -10,11 +10,8 @@ use nix::unistd::Pid;
 
 use crate::binaries;
 use crate::command::succeed;
-use crate::jdk::Jdk;
-use crate::process::Finished;
 use crate::starvation::Starvation;
 use crate::summary::Summary;
-use crate::workload::{Workload, create_end_file};
 
 /// A running collector; it is killed when dropped.
 pub struct CollectorProcess {
@@ -57,8 +54,8 @@ impl CollectorProcess {
         Self::spawn_store(command, address, directory, more)
     }
 
-    /// Like [`start_store`](Self::start_store), with the store on a file system of `bytes` that only the collector sees,
-    /// mounted on `disk`. Returns `None` if mount namespaces are not permitted on this machine.
+    /// Like [`start_store`](Self::start_store), with the store on a file system of `bytes` that only the collector
+    /// sees, mounted on `disk`. Returns `None` if mount namespaces are not permitted on this machine.
     ///
     /// # Panics
     /// Like [`start`](Self::start).
@@ -180,33 +177,6 @@ pub fn summary_of(recording: &Path, starvation: &Starvation) -> Summary {
     let finished = succeed(&["top", "--json", &recording.display().to_string()]);
     let summary: Summary = serde_json::from_str(&finished.stdout).expect("a summary in the expected form");
     Summary { starvation: starvation.clone(), ..summary }
-}
-
-/// Kills the collector that `start` starts after a second of a run, starts it again a second later, and ends the program
-/// when its agent has reconnected. Queues that last for seconds exclude other losses.
-pub fn run_through_restart(
-    jdk: &Jdk,
-    address: &str,
-    end_file: &Path,
-    start: impl Fn() -> CollectorProcess,
-) -> Finished {
-    const SECOND: u64 = 1_000_000_000;
-    let mut collector = Some(start());
-    let mut outage_began = None;
-    let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
-    let workload = Workload::burner(3, end_file);
-    let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
-        (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
-            collector.take().expect("running").crash();
-            outage_began = Some(cpu_ns);
-        }
-        (None, Some(began)) if cpu_ns > began + SECOND => collector = Some(start()),
-        (Some(second), Some(_)) if second.sessions() > 0 => create_end_file(end_file),
-        _ => {}
-    });
-    assert_eq!(run.exit_code(), 0, "{}", run.stderr);
-    collector.expect("restarted").stop();
-    run
 }
 
 /// Runs `tickwalk ARGUMENTS...` and parses its standard output as JSON.

@@ -19,8 +19,8 @@ pub fn native_library(name: &str) -> PathBuf {
     built(&workload_source(name), &[])
 }
 
-/// Like [`native_library`], for a client of the stack-walk API: with the headers in these folders of `agent/include` and
-/// those of the JDK that compiles the workloads.
+/// Like [`native_library`], for a client of the stack-walk API: with the headers in these folders of `agent/include`
+/// and those of the JDK that compiles the workloads.
 ///
 /// # Panics
 /// Like [`native_library`], and if there are no headers of a JDK.

@@ -24,7 +24,7 @@ fn biased_share(run: &Run) -> f64 {
 on_every_jdk! { concurrent;
     /// The interpreter has its bytecode. Compiled code that lists ranges of instructions is exact except at jump
     /// targets; code that lists safepoints only is moved to the next one nearly everywhere.
-    fn the_share_follows_from_what_the_code_tells(jdk) {
+    fn the_share_follows_from_the_positions_in_the_code(jdk) {
         let share = |options: &[&str]| {
             // 300 samples on a 250 Hz kernel.
             let workload = Workload::new("RegexStrings").argument(1.2);

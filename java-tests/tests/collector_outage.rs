@@ -1,8 +1,9 @@
 //! The collector is killed, restarted, started late or protected by a token: no CPU time is lost or counted twice.
 
-use java_tests::collector::{CollectorProcess, recordings, run_through_restart, summary_of};
+use java_tests::collector::{CollectorProcess, recordings, summary_of};
 use java_tests::{
-    Finished, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdks, span_tolerance_ns,
+    Finished, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdks, run_through_restart,
+    span_tolerance_ns,
 };
 
 const SECOND: u64 = 1_000_000_000;

@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Barrier, Mutex};
 
-use java_tests::collector::{CollectorProcess, run_through_restart, summary_of, tickwalk_json};
+use java_tests::collector::{CollectorProcess, summary_of, tickwalk_json};
 use java_tests::{
     Finished, Jdk, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdk, on_jdk_exclusively,
-    on_jdks, span_tolerance_ns,
+    on_jdks, run_through_restart, span_tolerance_ns,
 };
 use serde_json::Value;
 

@@ -21,8 +21,8 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// Bytes that a sample adds to a recording when most stacks are known, statistics included: the difference between a
-    /// longer and a shorter run. Without compilers, whose stacks are new all the time while a program starts.
+    /// Bytes that a sample adds to a recording when most stacks are known, statistics included: the difference between
+    /// a longer and a shorter run. Without compilers, whose stacks are new all the time while a program starts.
     fn a_sample_takes_at_most_20_bytes(jdk) {
         let run = |seconds: f64| {
             let workload = Workload::new("TightLoop").argument(seconds).jvm_option("-Xint");

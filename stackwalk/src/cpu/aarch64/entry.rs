@@ -1,8 +1,9 @@
 //! The call stub and the adapters, through which Java methods are entered.
 //!
 //! ```text
-//! call stub:  stp x29, x30, [sp, #-16]!   mov x29, sp   sub sp, x29, #n   ...   stp x0, x1, [x29, #wrapper]   ...   blr x4
-//!             ...   mov sp, x29   ldp x29, x30, [sp], #16   ret   and blocks that store the result and jump back
+//! call stub:  stp x29, x30, [sp, #-16]!   mov x29, sp   sub sp, x29, #n   ...   stp x0, x1, [x29, #wrapper]
+//!             ...   blr x4   ...   mov sp, x29   ldp x29, x30, [sp], #16   ret
+//!             and blocks that store the result and jump back
 //! adapter:    mov x13 or x19, sp   sub sp, sp, #n   ...   br x8
 //! ```
 //!

@@ -4,14 +4,14 @@
 //! The compilers write these from fixed templates, so the code around the pc shows the state of the frame:
 //!
 //! ```text
-//! entry:   nop   [sub x9, sp, #n   str xzr, [x9]]   sub sp, sp, #n   stp x29, x30, [sp, #n - 16]     C1, C2
-//! entry:   ...   stp x29, x30, [sp, #-16]!   [mov x29, sp]   sub sp, sp, #n - 16                      large frames, wrappers
-//! exit:    ldp x29, x30, [sp, #n - 16]   add sp, sp, #n   [poll]   ret                               C1, C2
-//! exit:    add sp, sp, #n - 16   ldp x29, x30, [sp], #16   [poll]   ret                              large frames
-//! exit:    mov sp, x29   ldp x29, x30, [sp], #16   [pending exception]   ret                         native wrappers
-//! poll:    ldr x8, [x28, #p]   ldr wzr, [x8]                                                         JDK 11
-//! poll:    ldr x8, [x28, #p]   cmp sp, x8   b.hi stub                                                JDK 17 and later
-//! stub:    adr x8, poll   str x8, [x28, #saved_exception_pc]   b ...                                 frame already gone
+//! entry:   nop   [sub x9, sp, #n   str xzr, [x9]]   sub sp, sp, #n   stp x29, x30, [sp, #n-16]   C1, C2
+//! entry:   ...   stp x29, x30, [sp, #-16]!   [mov x29, sp]   sub sp, sp, #n - 16                large frames, wrappers
+//! exit:    ldp x29, x30, [sp, #n - 16]   add sp, sp, #n   [poll]   ret                          C1, C2
+//! exit:    add sp, sp, #n - 16   ldp x29, x30, [sp], #16   [poll]   ret                         large frames
+//! exit:    mov sp, x29   ldp x29, x30, [sp], #16   [pending exception]   ret                    native wrappers
+//! poll:    ldr x8, [x28, #p]   ldr wzr, [x8]                                                    JDK 11
+//! poll:    ldr x8, [x28, #p]   cmp sp, x8   b.hi stub                                           JDK 17 and later
+//! stub:    adr x8, poll   str x8, [x28, #saved_exception_pc]   b ...                            frame already gone
 //! ```
 //!
 //! Sources: `MachPrologNode`/`MachEpilogNode` in `cpu/aarch64/aarch64.ad`, `build_frame`, `remove_frame`, `enter` and

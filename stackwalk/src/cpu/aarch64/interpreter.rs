@@ -1,7 +1,7 @@
 //! Interpreter code that enters and leaves methods.
 //!
 //! ```text
-//! entry:         ...   stp x29, x30, [sp, #80]   add x29, sp, #80   ...        the return address is in x30 up to there
+//! entry:         ...   stp x29, x30, [sp, #80]   add x29, sp, #80   ...   with the return address in x30
 //! exit:          mov x20, x9   mov sp, x29   ldp x29, x30, [sp], #16   and sp, x20, #-16   ret
 //! return entry:  ldr x20, [x29, #-16]   str xzr, [x29, #-16]   ldp x22, x24, [x29, #-72]   ...
 //! ```

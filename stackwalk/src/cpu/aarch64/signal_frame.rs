@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! sp        siginfo, 128 bytes
-//! sp + 128  ucontext: flags, link, alternate stack, mask of signals (128 bytes with its reserve); at 176: fault address,
-//!           x0 to x30, sp, pc, pstate; vector registers
+//! sp + 128  ucontext: flags, link, alternate stack, mask of signals (128 bytes with its reserve);
+//!           at 176: fault address, x0 to x30, sp, pc, pstate; vector registers
 //! ```
 //!
 //! The handler is entered with the signal's number in x0, the addresses of siginfo and ucontext in x1 and x2, the

@@ -6,7 +6,7 @@
 //! adapter:    pop rax   mov r13, rsp   sub rsp, n   ...   jmp rcx          JDK 11, 17: compiled to interpreted
 //!             lea r13, [rsp + 8]   pop rax   sub rsp, n   ...   jmp rcx    later
 //!             mov rax, [rsp]   mov r11, rsp   and rsp, -16   push rax ...  interpreted to compiled
-//! linker:     pop rax   pop rbx   push rax   ...   jmp [rbx + n]           of method handles, called by the interpreter
+//! linker:     pop rax   pop rbx   push rax   ...   jmp [rbx + n]           of method handles, from the interpreter
 //! ```
 //!
 //! Sources: `generate_call_stub` in `cpu/x86/stubGenerator_x86_64.cpp`, `gen_c2i_adapter` in

@@ -6,7 +6,7 @@
 //! ```text
 //! entry:   [mov [rsp-N], eax]  push rbp  [mov rbp, rsp]  sub rsp, n     C1, C2, native wrappers
 //! entry:   sub rsp, n   mov [rsp+n-8], rbp                              C2 without stack bang
-//! entry:   jmp stub   ...                                               made not entrant after the sample, JDK 11 to 25
+//! entry:   jmp stub   ...                                               not entrant since, JDK 11 to 25
 //! exit:    add rsp, n   pop rbp   [poll]   ret                          C1, C2
 //! exit:    leave  [poll]  [cmp pending exception, jcc]  ret             native wrappers
 //! poll:    mov r10, [r15+p]  test [r10], eax                            JDK 11
