@@ -25,7 +25,7 @@ fn class_path(jdk: &Jdk) -> String {
     path.expect("a class path").to_owned()
 }
 
-on_every_jdk! {
+on_every_jdk! { concurrent;
     /// A wrapper starts a short JVM first, then a busy one beside one that is less busy.
     fn a_wrapper_with_three_jvms(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -55,7 +55,7 @@ on_every_jdk! {
     }
 }
 
-on_jdks! { 17, 25;
+on_jdks! { concurrent 17, 25;
     /// Without `--follow` only the JVM that the command starts is profiled.
     fn a_jvm_that_starts_a_jvm(jdk) {
         let (java, classes) = (jdk.java().display().to_string(), class_path(jdk));

@@ -74,7 +74,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_jdks! { 21, 25;
+on_jdks! { concurrent 21, 25;
     fn names_of_virtual_threads(jdk) {
         let run = record(jdk);
         let threads = &run.summary().virtual_threads;
@@ -86,7 +86,7 @@ on_jdks! { 21, 25;
     }
 }
 
-on_jdks! { 25;
+on_jdks! { concurrent 25;
     /// No output for readers contains a character that acts on a terminal.
     fn outputs_are_plain_text(jdk) {
         let run = record(jdk);
