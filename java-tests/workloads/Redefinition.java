@@ -1,16 +1,8 @@
-import com.sun.tools.attach.VirtualMachine;
-import java.io.IOException;
 import java.io.InputStream;
-import java.io.OutputStream;
 import java.lang.instrument.ClassDefinition;
 import java.lang.instrument.Instrumentation;
 import java.lang.invoke.MethodHandles;
 import java.lang.reflect.Constructor;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.util.jar.Attributes;
-import java.util.jar.JarOutputStream;
-import java.util.jar.Manifest;
 
 /**
  * Redefines classes of the system loader while they run and afterwards. Class RedN runs only on threads named red-N.
@@ -40,28 +32,12 @@ public final class Redefinition {
         instrumentation = given;
     }
 
-    private static void attachItself() throws Exception {
-        Path jar = Files.createTempFile("redefined", ".jar");
-        Manifest manifest = new Manifest();
-        Attributes entries = manifest.getMainAttributes();
-        entries.put(Attributes.Name.MANIFEST_VERSION, "1.0");
-        entries.put(new Attributes.Name("Agent-Class"), Redefinition.class.getName());
-        entries.put(new Attributes.Name("Can-Redefine-Classes"), "true");
-        try (OutputStream file = Files.newOutputStream(jar)) {
-            new JarOutputStream(file, manifest).close();
-        }
-        VirtualMachine self = VirtualMachine.attach(Long.toString(ProcessHandle.current().pid()));
-        self.loadAgent(jar.toString());
-        self.detach();
-        Files.delete(jar);
-    }
-
     public static void main(String[] arguments) throws Exception {
         long budget = ThreadCpu.budget(arguments, 4);
         long nanos = ThreadCpu.argument(arguments, 1, 12) * 1_000_000L;
         int collectionPeriod = ThreadCpu.argument(arguments, 2, 4);
         int count = ThreadCpu.argument(arguments, 3, 8);
-        attachItself();
+        SelfAttach.load(Redefinition.class, "Can-Redefine-Classes");
         byte[] template;
         try (InputStream file = Redefinition.class.getResourceAsStream("Red00000.class")) {
             template = file.readAllBytes();

@@ -1,19 +1,12 @@
-import com.sun.tools.attach.VirtualMachine;
 import java.io.InputStream;
-import java.io.OutputStream;
 import java.lang.instrument.ClassFileTransformer;
 import java.lang.instrument.Instrumentation;
 import java.lang.invoke.MethodHandles;
 import java.lang.reflect.Constructor;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.security.ProtectionDomain;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.jar.Attributes;
-import java.util.jar.JarOutputStream;
-import java.util.jar.Manifest;
 
 /**
  * A program under an instrumenting agent: it loads a class every few milliseconds, runs it once and
@@ -61,22 +54,6 @@ public final class Retransformation {
         }
     }
 
-    private static void attachItself() throws Exception {
-        Path jar = Files.createTempFile("retransformed", ".jar");
-        Manifest manifest = new Manifest();
-        Attributes entries = manifest.getMainAttributes();
-        entries.put(Attributes.Name.MANIFEST_VERSION, "1.0");
-        entries.put(new Attributes.Name("Agent-Class"), Retransformation.class.getName());
-        entries.put(new Attributes.Name("Can-Retransform-Classes"), "true");
-        try (OutputStream file = Files.newOutputStream(jar)) {
-            new JarOutputStream(file, manifest).close();
-        }
-        VirtualMachine self = VirtualMachine.attach(Long.toString(ProcessHandle.current().pid()));
-        self.loadAgent(jar.toString());
-        self.detach();
-        Files.delete(jar);
-    }
-
     /** Returns the classes that the agent retransforms: the program's own and collections of the JDK. */
     private static List<Class<?>> targets() {
         List<Class<?>> targets = new ArrayList<>();
@@ -114,7 +91,7 @@ public final class Retransformation {
         long budget = ThreadCpu.budget(arguments, 4);
         long periodMillis = ThreadCpu.argument(arguments, 1, 200);
         long nanosPerClass = ThreadCpu.argument(arguments, 2, 3) * 1_000_000L;
-        attachItself();
+        SelfAttach.load(Retransformation.class, "Can-Retransform-Classes");
         instrumentation.addTransformer(new Copying(), true);
         byte[] template;
         try (InputStream file = Retransformation.class.getResourceAsStream("Work00000.class")) {
