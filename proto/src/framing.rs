@@ -260,8 +260,8 @@ impl FrameDecoder {
         self.max = max;
     }
 
-    /// Appends received bytes; call [`next`](Self::next) until it returns `None` before the next push, so that
-    /// the buffer stays below one message and one push.
+    /// Appends received bytes. Call [`next`](Self::next) until it returns `None` before the next push, which limits the
+    /// buffer to one message and one push.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.consumed > 0 {
             self.buffer.drain(..self.consumed);

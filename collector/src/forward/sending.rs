@@ -86,29 +86,23 @@ async fn attempt(
     }
     // The timeout is sent with the request; it is enforced here as well, in case the receiver ignores it.
     request.set_timeout(timeout);
-    let answer = match tokio::time::timeout(timeout, client.export(request)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Status::deadline_exceeded("no response in time")),
-    };
-    match answer {
-        Ok(response) => match response.into_inner().partial_success {
-            Some(ExportProfilesPartialSuccess { rejected_profiles: 1.., error_message }) => {
-                Outcome::Failed(Cause::Rejected, error_message)
+    let late = |_| Err(Status::deadline_exceeded("no response in time"));
+    match tokio::time::timeout(timeout, client.export(request)).await.unwrap_or_else(late) {
+        Ok(response) => {
+            let ExportProfilesPartialSuccess { rejected_profiles, error_message } =
+                response.into_inner().partial_success.unwrap_or_default();
+            if rejected_profiles > 0 {
+                return Outcome::Failed(Cause::Rejected, error_message);
             }
-            Some(ExportProfilesPartialSuccess { error_message, .. }) if !error_message.is_empty() => {
+            if !error_message.is_empty() {
                 tracing::warn!(reason = %error_message, "the receiver accepted a profile with a warning");
-                Outcome::Delivered
             }
-            _ => Outcome::Delivered,
-        },
-        Err(status) => {
-            let delay = retry_delay(&status);
-            if is_temporary(&status, delay.is_some()) {
-                Outcome::Retry(delay, status)
-            } else {
-                Outcome::Failed(Cause::Refused, format!("{}: {}", status.code(), status.message()))
-            }
+            Outcome::Delivered
         }
+        Err(status) => match retry_delay(&status) {
+            delay if is_temporary(&status, delay.is_some()) => Outcome::Retry(delay, status),
+            _ => Outcome::Failed(Cause::Refused, format!("{}: {}", status.code(), status.message())),
+        },
     }
 }
 

@@ -35,14 +35,7 @@ pub struct Target {
 /// Omits the values of headers, which may be secrets.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self
-            .headers
-            .keys()
-            .map(|key| match key {
-                tonic::metadata::KeyRef::Ascii(key) => key.as_str(),
-                tonic::metadata::KeyRef::Binary(key) => key.as_str(),
-            })
-            .collect();
+        let names: Vec<_> = self.headers.keys().collect();
         f.debug_struct("Target").field("address", &self.address).field("headers", &names).finish()
     }
 }

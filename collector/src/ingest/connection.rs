@@ -1,6 +1,7 @@
 //! Serves one connection: a Hello, then messages until either side closes it.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -42,7 +43,7 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
     let second =
         second.inspect_err(|error| tracing::warn!(connection = id, %error, "connection dropped")).ok()?;
     if let Some((oldest, stream)) = shared.open.lock().add(id, second) {
-        stream.close();
+        stream.shutdown(Shutdown::Both);
         shared.refused.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(connection = oldest, "connection closed: too many connections say no Hello");
     }
@@ -88,7 +89,7 @@ fn run(id: u64, stream: &Stream, shared: &Shared) {
 }
 
 fn serve(id: u64, stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
-    stream.set_write_timeout(Some(shared.limits.write)).map_err(unread)?;
+    stream.set_write_timeout(shared.limits.write).map_err(unread)?;
     let mut inbox = Inbox::new(id, shared.limits.message_bytes.min(HELLO_BYTES));
     let mut deadline = Instant::now() + shared.limits.hello;
     let mut session: Option<Attached> = None;
@@ -101,7 +102,7 @@ fn serve(id: u64, stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
         if left.is_zero() {
             return Err(late);
         }
-        stream.set_read_timeout(Some(left)).map_err(unread)?;
+        stream.set_read_timeout(left).map_err(unread)?;
         let received = match inbox.receive(stream) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -338,12 +339,12 @@ fn send(mut stream: &Stream, body: collector_message::Body) -> io::Result<()> {
 
 /// Reads until the peer closes or [`LINGER`] is over: closing a socket with unread bytes would discard the reason.
 fn linger(mut stream: &Stream) {
-    stream.end_writing();
+    stream.shutdown(Shutdown::Write);
     let deadline = Instant::now() + LINGER;
     let mut discarded = [0; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+        if left.is_zero() || stream.set_read_timeout(left).is_err() {
             return;
         }
         if matches!(stream.read(&mut discarded), Ok(0) | Err(_)) {

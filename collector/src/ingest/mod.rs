@@ -17,6 +17,7 @@ mod shared;
 mod socket;
 
 use std::io::{self, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -244,7 +245,7 @@ fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
         }
     }
     for stream in shared.open.lock().iter() {
-        stream.end_reading();
+        stream.shutdown(Shutdown::Read);
     }
     for thread in threads {
         if thread.join().is_err() {

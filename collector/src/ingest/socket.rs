@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,15 +22,16 @@ pub(super) struct Listener {
     socket: Socket,
     address: Address,
     tls: Option<Arc<ServerConfig>>,
-    /// Socket file to remove at the end.
-    file: Option<PathBuf>,
+    /// True if the file of a Unix socket is removed at the end.
+    removes_file: bool,
 }
 
 impl Listener {
     /// Returns a listener on a socket that is bound already; its owner removes the file.
     pub(super) fn bound(socket: UnixListener, path: &Path) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket: socket.into(), address: Address::Unix(path.to_owned()), tls: None, file: None })
+        let address = Address::Unix(path.to_owned());
+        Ok(Listener { socket: socket.into(), address, tls: None, removes_file: false })
     }
 
     pub(super) fn bind(address: &Address, access: &Access) -> io::Result<Listener> {
@@ -42,20 +43,17 @@ impl Listener {
             Address::Tcp { host, port } => {
                 let listener = TcpListener::bind((host.as_str(), *port))?;
                 if !access.insecure && !listener.local_addr()?.ip().is_loopback() {
-                    return Err(io::Error::new(
-                        io::ErrorKind::PermissionDenied,
-                        "unencrypted listening beyond the loopback interface is refused: use tls:HOST:PORT or pass --insecure",
-                    ));
+                    let reason = "unencrypted listening beyond the loopback interface is refused: use tls:HOST:PORT or pass --insecure";
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
                 }
                 (listener.into(), None)
             }
             Address::Tls { host, port } => {
-                let config = access.tls.as_ref().ok_or_else(|| {
-                    io::Error::new(
-                        io::ErrorKind::InvalidInput,
-                        "a tls: address needs a certificate and its key: pass --tls-cert and --tls-key",
-                    )
-                })?;
+                let Some(config) = &access.tls else {
+                    let reason =
+                        "a tls: address needs a certificate and its key: pass --tls-cert and --tls-key";
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+                };
                 (TcpListener::bind((host.as_str(), *port))?.into(), Some(Arc::clone(config)))
             }
         };
@@ -66,11 +64,7 @@ impl Listener {
         {
             (*host, *port) = (local.ip().to_string(), local.port());
         }
-        let file = match &address {
-            Address::Unix(path) => Some(path.clone()),
-            _ => None,
-        };
-        Ok(Listener { socket, address, tls, file })
+        Ok(Listener { socket, address, tls, removes_file: true })
     }
 
     /// Returns the address with the actual port.
@@ -100,7 +94,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(path) = &self.file {
+        if let (Address::Unix(path), true) = (&self.address, self.removes_file) {
             // The file may be removed already.
             let _ = fs::remove_file(path);
         }
@@ -131,30 +125,18 @@ impl Stream {
         Ok(Stream { socket: self.socket.try_clone()?, tls: None })
     }
 
-    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.socket.set_read_timeout(timeout)
+    pub(super) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(timeout))
     }
 
-    pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.socket.set_write_timeout(timeout)
+    pub(super) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_write_timeout(Some(timeout))
     }
 
-    /// Makes reads return the bytes that have arrived and then the end of the stream, without waiting.
-    pub(super) fn end_reading(&self) {
+    /// Closes one half or both. Reads return the bytes that have arrived and then the end of the stream.
+    pub(super) fn shutdown(&self, how: Shutdown) {
         // It fails only if the peer has closed the connection.
-        let _ = self.socket.shutdown(Shutdown::Read);
-    }
-
-    /// Closes both halves: reads and writes of the other handle end at once.
-    pub(super) fn close(&self) {
-        // It fails only if the peer has closed the connection.
-        let _ = self.socket.shutdown(Shutdown::Both);
-    }
-
-    /// Closes the writing half.
-    pub(super) fn end_writing(&self) {
-        // As above.
-        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.socket.shutdown(how);
     }
 }
 
