@@ -781,7 +781,7 @@ fn a_long_flight_recording_is_several_chunks() {
     let mut stream = Stream::new();
     stream.thread(1, "main", ThreadKind::Java);
     let stack = stream.java_stack(&["A.main", "A.work"]);
-    let count = 600_000;
+    let count = 1_000_000;
     (0..count).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
     let profile = stream.profile();
     let mut bytes = Vec::new();

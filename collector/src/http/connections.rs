@@ -116,7 +116,7 @@ pub(super) async fn serve(
         }
     }
     drop((listener, stop, serving));
-    // Nothing is ever sent.
+    // No message is ever sent on it.
     let _ = served.recv().await;
 }
 

@@ -41,7 +41,7 @@ pub struct View {
     dictionary_reader: Arc<DictionaryReader>,
 }
 
-/// Which buckets and minutes cover a range.
+/// The buckets and minutes that cover a range.
 #[derive(Default)]
 struct Plan {
     /// Buckets that lie in the range, as runs of one level; seconds since the epoch.

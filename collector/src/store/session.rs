@@ -85,7 +85,7 @@ pub(super) struct SessionRow {
     symbols_dropped: bool,
     #[prost(uint64, tag = "15")]
     biased: u64,
-    /// Of the bytes before it; absent in rows of early versions.
+    /// Checksum of the bytes before it; absent in rows of early versions.
     #[prost(fixed32, optional, tag = "16")]
     checksum: Option<u32>,
 }

@@ -97,7 +97,7 @@ pub enum Extent {
     Threads,
 }
 
-/// What is read of the samples in a scope.
+/// The kind of rows that are read.
 #[derive(Clone, Copy)]
 pub enum Kind<'s> {
     /// Sums by stack.

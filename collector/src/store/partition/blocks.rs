@@ -13,7 +13,7 @@ use super::super::rollup::Level;
 use super::tables::{STACKS, THREAD_STACKS, TIMES, session_key};
 use profile::source::Sum;
 
-/// Where sums belong.
+/// A session in a bucket of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Bucket {
     pub(super) level: Level,

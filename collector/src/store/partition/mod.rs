@@ -54,7 +54,7 @@ pub(super) struct Partition {
     written: Mutex<Written>,
 }
 
-/// How a partition is opened.
+/// The state in which a partition is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// To be written to.

@@ -60,7 +60,7 @@ fn samples_have_the_time_of_a_corrected_clock() {
     store.views()[0].names(|_, sessions| assert_eq!((sessions[&1].last_ns - DAY_NS) / NS, 7200 + 15));
 }
 
-/// What an answer without a time shows: its samples, and the warning of its span.
+/// Returns the samples of an answer without a selected time, and the warning about its span.
 fn shown(store: &Store, now_ns: u64, pairs: &[(&str, &str)]) -> (u64, u64, bool) {
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();

@@ -84,7 +84,7 @@ fn sums_are_equal_at_every_level() {
     result.expect("equal sums");
 }
 
-/// What a user sees of a session of half an hour as its time passes: the same table, never "no samples".
+/// The table of a session of half an hour stays the same as its data ages, and is never "no samples".
 #[test]
 fn a_session_keeps_its_account_while_the_store_has_it() {
     let directory = tempfile::tempdir().expect("temporary directory");
