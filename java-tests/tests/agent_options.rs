@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use java_tests::{Stacks, Workload, on_every_jdk, on_jdks, span_tolerance_ns, stacks_of};
+use java_tests::{Stacks, Workload, on_every_jdk, on_jdks, span_tolerance_ns, stacks_of, tickwalk};
 
 const INTERVAL_NS: u64 = 1_000_000;
 
@@ -161,7 +161,9 @@ on_jdks! { concurrent 17, 25;
         let log = std::fs::read_to_string(&log).expect("the log file");
         assert!(log.contains("profiling every 10ms of CPU time"), "{log}");
         let of = |option: &str| {
-            run.tickwalk(&["export", "--format", "collapsed", "--label", option]).contains("Burner.")
+            let recording = run.recording.display().to_string();
+            // Where no process has the label, the command says so and fails.
+            tickwalk(["export", "--format", "collapsed", "--label", option, &recording]).stdout.contains("Burner.")
         };
         assert!(of("zone=eu-1") && of("tier=web") && !of("zone=eu-2"));
         let processes = run.tickwalk(&["query", "processes"]);

@@ -1,8 +1,8 @@
 import java.nio.charset.StandardCharsets;
 
 /**
- * Closes all descriptors from 3 on but those of the JDK's own files, opens a file of its own as often as its argument says,
- * and goes on. Prints how many of the file's descriptors were opened, and how many are intact at the end.
+ * Closes all descriptors from 3 on but those of the JDK's own files, opens a file of its own as often as its argument
+ * says, and goes on. Prints how many of the file's descriptors were opened, and how many are intact at the end.
  *
  * <p>Arguments: seconds of CPU time; the native library; path of the file; how often it is opened.
  */

@@ -66,7 +66,6 @@ const ALLOWANCES: &[Allowance] = &[
     Allowance { folder: "agent", turns: 123, wide: 165 },
     Allowance { folder: "cli", turns: 49, wide: 72 },
     Allowance { folder: "collector", turns: 33, wide: 0 },
-    Allowance { folder: "java-tests", turns: 0, wide: 1 },
     Allowance { folder: "profile", turns: 26, wide: 44 },
     Allowance { folder: "proto", turns: 1, wide: 1 },
     Allowance { folder: "queue", turns: 11, wide: 3 },
