@@ -4,8 +4,8 @@
 //! Approach: each block that is fenced as `sh` is run by bash in a folder that has what the page talks about:
 //! `app.jar`, recordings, a running JVM in place of `PID`. Commands that run until they are stopped are stopped after
 //! the page.
-//! Invariant: each command exits with 0. Blocks fenced as `sh example` need other software (Docker, a second machine)
-//! and are not run; blocks fenced as `sh build` build the project.
+//! Invariant: each command exits with 0. Blocks fenced as `bash` need other software (Docker, a second machine) and are
+//! not run, nor are blocks that build the project.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
