@@ -1,14 +1,12 @@
-//! A file or socket whose descriptor the program may close, and use again for something else.
+//! Files and sockets whose descriptors the program may close, and reuse for something else.
 //!
 //! Problem: a program may close all descriptors from 3 on, as daemons do, and then open its own files. A profiler that
-//! goes on writing to its numbers writes into the files of the program.
-//! Approach: device and inode are kept from the beginning, with a mark where the kernel gives all files of a kind
-//! the same inode. Before each use they are compared with what the number stands for at that moment, which takes
-//! some 100 ns.
+//! still writes to its numbers writes into the files of the program.
+//! Approach: before each use, device and inode of the number are compared with those at the beginning (some 100 ns),
+//! and a mark where the kernel gives all files of a kind the same inode.
 //! Invariant: a number that stands for something else is neither used nor closed.
 //! Limit: the program may still reuse the number between the comparison and the use that follows it.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,16 +16,9 @@ use std::path::Path;
 use rustix::fs::fstat;
 
 /// The program has closed the descriptor, and may use its number for something else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the program has closed a descriptor that is not its own")]
 pub struct Lost;
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the program has closed a descriptor that is not its own")
-    }
-}
-
-impl std::error::Error for Lost {}
 
 impl From<Lost> for io::Error {
     fn from(lost: Lost) -> Self {
@@ -35,9 +26,9 @@ impl From<Lost> for io::Error {
     }
 }
 
-/// What can be told from other files.
+/// A file or socket with an identity.
 pub trait Identify: AsFd {
-    /// Returns what tells it from others with the same device and inode; 0 where each has an inode of its own.
+    /// Returns a number that differs among files with the same device and inode; 0 where each has its own inode.
     ///
     /// # Errors
     /// If the number stands for a file of another kind.
@@ -50,7 +41,7 @@ impl Identify for File {}
 impl Identify for OwnedFd {}
 impl Identify for UnixStream {}
 
-/// What a descriptor stands for.
+/// Identity of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -138,7 +129,7 @@ where
     }
 }
 
-/// Only for waiting, which changes nothing: whoever is woken then asks by [`OwnedDescriptor::get`].
+/// Only for waiting, which changes nothing; [`OwnedDescriptor::get`] checks the file before its use.
 impl<T: Identify> AsFd for OwnedDescriptor<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // It is present until the drop.

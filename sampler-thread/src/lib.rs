@@ -10,21 +10,21 @@
 //! in [`process`].
 //!
 //! Rooms, from the bottom up:
-//! - [`clock`]: CPU clocks of threads and processes, and the clock of time stamps.
-//! - [`descriptor`]: files and sockets whose numbers the program may close and use again.
-//! - [`pacing`]: long work pauses often, so that the program's threads find a processor.
-//! - [`process`]: the roles of the sampled process.
-//! - [`native`]: libraries of the process: their symbols, unwind tables and variables.
-//! - [`proof`]: which names and code are still those of a sample.
-//! - [`walk`]: copied stacks become frames.
-//! - [`drain`]: requests are taken from the queues.
-//! - [`name`]: frames become ids.
-//! - [`account`]: CPU time by thread.
+//! - [`clock`]: the kernel's CPU clocks and its clock of time stamps.
+//! - [`descriptor`]: files and sockets whose numbers the program may close and reuse.
+//! - [`pacing`]: rests during long work.
 //! - [`period`]: the period of the timers.
+//! - [`process`]: the roles of the sampled process.
+//! - [`native`]: symbols, unwind tables and variables of the process's libraries.
+//! - [`proof`]: proof that names and code are still those of a sample.
+//! - [`walk`]: from copied stacks to frames.
+//! - [`drain`]: from queues to lists of requests.
+//! - [`name`]: from frames to ids.
+//! - [`account`]: CPU time by thread.
 //! - [`send`]: messages to files and collectors.
 //! - [`hooks`]: an observer for developers, of which a shipped library has none.
-//! - [`settings`]: what is fixed for the whole session.
-//! - `worker`: the thread itself.
+//! - [`settings`]: settings of a session.
+//! - `worker`: the sampler thread.
 #![forbid(unsafe_code)]
 
 pub mod account;
@@ -69,15 +69,11 @@ use crate::worker::inbox::{Inbox, Owner};
 /// Name of the thread, as `ps -T` and `/proc` show it.
 pub const THREAD_NAME: &str = "tickwalk-sampler";
 
-/// Time for which the thread keeps its memory after its end, unless its owner wants it back: a process that ends with
-/// the VM is faster at unmapping it. One that goes on without a VM gets it back then.
-const END_OF_PROCESS: Duration = Duration::from_secs(1);
-
 /// Why the sampler thread ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Its owner ends the profile, for this reason.
-    Asked(&'static str),
+    Stopped(&'static str),
     /// Every destination has failed.
     NoDestination,
     /// The program has replaced the handler of the timers' signal.
@@ -94,7 +90,7 @@ impl End {
     /// Returns the reason in the last message of a recording.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Asked(reason) => reason,
+            Self::Stopped(reason) => reason,
             Self::NoDestination => "no_destination",
             Self::HandlerReplaced => "handler_replaced",
             Self::DescriptorsClosed => "descriptors_closed",
@@ -148,13 +144,13 @@ impl Sampler {
             let mut worker = None;
             let sample = || {
                 intake.start(started);
-                worker.insert(Worker::new((process, intake), settings, vm, session, destinations)).run(&inbox)
+                worker.insert(Worker::new(process, intake, settings, vm, session, destinations)).run(&inbox)
             };
             let end = catch_unwind(AssertUnwindSafe(sample)).unwrap_or(End::Panic);
             second.close();
-            if matches!(end, End::Asked(_)) {
-                // All is sent. Whoever waits for the thread itself also waits for the rest.
-                inbox.end(END_OF_PROCESS);
+            if matches!(end, End::Stopped(_)) {
+                // All is sent: a process that ends does not wait for the rest.
+                drop(inbox);
                 drop(worker);
                 second.join();
                 return;
@@ -198,7 +194,7 @@ impl Sampler {
     /// Drains everything, sends the last messages and waits at most `patience` for that; the caller must have stopped
     /// all producers before.
     pub fn stop(self, reason: &'static str, patience: Duration) -> Stopped {
-        Stopped { has_sent: self.owner.stop(reason, patience), owner: self.owner, thread: self.thread }
+        Stopped { has_sent: self.owner.stop(reason, patience), thread: self.thread }
     }
 }
 
@@ -207,7 +203,6 @@ impl Sampler {
 #[must_use]
 pub struct Stopped {
     has_sent: bool,
-    owner: Owner,
     thread: JoinHandle<()>,
 }
 
@@ -221,7 +216,6 @@ impl Stopped {
     ///
     /// Returns the thread at once if it still sends.
     pub fn join(self) -> Option<JoinHandle<()>> {
-        self.owner.release();
         if !self.has_sent {
             return Some(self.thread);
         }

@@ -15,7 +15,7 @@ use crate::period::aim::Aim;
 
 pub use proto::v1::ThreadKind;
 
-/// One profiled thread, as the agent knows it.
+/// A profiled thread.
 #[derive(Debug, Clone)]
 pub struct ThreadFacts {
     /// Index of the thread's slot, and of its queue.
@@ -28,7 +28,7 @@ pub struct ThreadFacts {
     pub tid: i32,
     /// Name in Java, or in the kernel for other threads.
     pub name: Arc<str>,
-    /// What kind of thread it is.
+    /// Its kind.
     pub kind: ThreadKind,
     /// Reading of the thread's CPU clock when its timer was armed, in nanoseconds.
     pub armed_ns: u64,
@@ -135,7 +135,7 @@ pub struct QueueBytes {
 pub struct TimerCounts {
     /// Profiled threads.
     pub threads: u64,
-    /// Of these, threads that are not left out, and share a rate.
+    /// Threads among them that are not left out, and share a rate.
     pub sharing: u64,
     /// Threads that have a timer.
     pub with_timer: u64,

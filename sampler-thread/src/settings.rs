@@ -1,4 +1,4 @@
-//! What is fixed for the whole session.
+//! Settings that are fixed for the whole session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::walk::routines::Routines;
 /// Runs the self-test on the sampler thread, and returns its results and what may be shown because of them.
 pub type Examine = Box<dyn FnOnce() -> (Capabilities, Vec<SelfTest>) + Send>;
 
-/// What is fixed for the whole session.
+/// Settings of a session.
 pub struct Settings<M> {
-    /// Which samples are from before the VM unloaded classes or freed code.
+    /// Detector of unloaded classes and freed code.
     pub unloading: Arc<Unloading>,
     /// The routines that the VM has generated.
     pub routines: Arc<Routines>,
@@ -27,7 +27,7 @@ pub struct Settings<M> {
     pub examine: Examine,
     /// Most frames of a stack.
     pub max_frames: u32,
-    /// Which of them are shown.
+    /// Frames among them that are shown.
     pub shown: Shown,
     /// Time after which the profile ends by itself.
     pub duration: Option<Duration>,
@@ -37,7 +37,7 @@ pub struct Settings<M> {
     pub queue_sizes: SizeRange,
     /// When queues are drained.
     pub pace: PaceTuning,
-    /// What the period of the timers follows.
+    /// Options that determine the period of the timers.
     pub tuning: Tuning,
     /// Stack traces from the VM, in place of signals.
     pub traces: Option<Arc<Traces>>,

@@ -14,7 +14,7 @@ use proto::v1::{
     SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind, agent_message::Body, collector_message,
 };
 use sampler_thread::send::batch::{Batch, Sample};
-use sampler_thread::send::delivery::{Delivery, Target};
+use sampler_thread::send::delivery::{Delivery, Limits, Target};
 use sampler_thread::send::sink::{Sink, SinkError};
 use tempfile::TempDir;
 
@@ -119,8 +119,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Returns a delivery whose session has begun.
 fn delivery(path: &Path, window: u64) -> Delivery {
     let target = Target::Unix(path.to_owned());
-    let mut delivery =
-        Delivery::new(target, "secret".to_owned(), (window, PATIENCE), Box::new(|_| {})).expect("pipe");
+    let limits = Limits { window, end_silence: PATIENCE, abandon: None };
+    let mut delivery = Delivery::new(target, "secret".to_owned(), limits, Box::new(|_| {})).expect("pipe");
     delivery.send(&Body::Hello(Hello::default())).expect("begun");
     delivery
 }

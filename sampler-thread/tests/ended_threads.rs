@@ -38,13 +38,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A call of the sampler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// Of [`Threads::ended`], which returned at least one thread.
+    /// Call of [`Threads::ended`], which returned at least one thread.
     Ended,
-    /// Of [`Queues::queue`] for this slot; only the first one is noted.
+    /// Call of [`Queues::queue`] for this slot; only the first one is noted.
     Queue(u32),
-    /// Of [`Queues::ready`], which begins a drain.
+    /// Call of [`Queues::ready`], which begins a drain.
     Ready,
-    /// Of [`Threads::retire`] for this slot.
+    /// Call of [`Threads::retire`] for this slot.
     Retired(u32),
 }
 

@@ -184,7 +184,7 @@ fn code_without_tables_is_an_error() {
     }
 }
 
-/// Where a test library's `.debug_frame` is.
+/// Place of a test library's `.debug_frame`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DebugInformation {
     InTheLibrary,

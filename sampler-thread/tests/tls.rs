@@ -12,7 +12,7 @@ use proto::v1::{
 };
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use sampler_thread::send::delivery::{Delivery, Target, TlsError};
+use sampler_thread::send::delivery::{Delivery, Limits, Target, TlsError};
 use sampler_thread::send::sink::Sink;
 
 /// Writes a certificate for `name` to `path`; returns the configuration of a server that uses it.
@@ -59,8 +59,8 @@ fn serve(listener: &TcpListener, config: Arc<ServerConfig>) -> std::io::Result<V
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn begin(target: Target) -> Delivery {
-    let mut delivery =
-        Delivery::new(target, "secret".to_owned(), (1 << 20, PATIENCE), Box::new(|_| {})).expect("pipe");
+    let limits = Limits { window: 1 << 20, end_silence: PATIENCE, abandon: None };
+    let mut delivery = Delivery::new(target, "secret".to_owned(), limits, Box::new(|_| {})).expect("pipe");
     delivery.send(&Body::Hello(Hello::default())).expect("begun");
     delivery.send(&Body::Goodbye(Goodbye { reason: "x".repeat(200_000) })).expect("sent");
     delivery

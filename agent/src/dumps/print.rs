@@ -106,7 +106,8 @@ impl StackDumper {
             HotSpot::read_tables(|name| library.symbol(name), memory).map_err(|error| error.to_string())?;
         vm_memory::start(&mut hotspot, memory).map_err(|error| error.to_string())?;
         let jni = vm.jni().map_err(|error| error.to_string())?;
-        let symbols = Arc::new(HiddenSymbols::new(library.origin()));
+        let (path, bias) = library.origin();
+        let symbols = Arc::new(HiddenSymbols::new(path, bias));
         let unloading = Unloading::new(
             Detector::choose_without_events(&hotspot, memory, &symbols),
             CodeFreeing::choose(&hotspot, memory, Arc::clone(&symbols)),

@@ -13,7 +13,7 @@ use jvmti_sys::{
     jthread, jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo,
 };
 use sampler_thread::characters::from_modified_utf8;
-use sampler_thread::pacing::GivingWay;
+use sampler_thread::pacing::Pacer;
 
 /// Phases of the VM, as integers: a newer one may have others.
 const LIVE: jint = jvmti_sys::jvmtiPhase::JVMTI_PHASE_LIVE as jint;
@@ -202,10 +202,10 @@ impl Jvmti {
     fn notify(&self, event: jvmtiEvent, mode: jvmtiEventMode) -> Result<(), JvmtiError> {
         let mode = mode as jint;
         let all: jthread = std::ptr::null_mut();
-        let mut giving_way = GivingWay::begin();
+        let mut pacer = Pacer::start();
         let outcome =
             jvmti_call!(self, SetEventNotificationMode: fn(jint, jint, jthread), mode, event as jint, all);
-        giving_way.now_and_then();
+        pacer.rest_if_due();
         outcome
     }
 

@@ -129,7 +129,7 @@ pub(super) fn end_after_panic() {
 /// Ends a session whose sampler thread ends by itself, on that thread.
 fn sampler_ended(how: End) {
     match how {
-        End::Asked(_) => return,
+        End::Stopped(_) => return,
         End::Duration => {
             end(how.reason());
             let next = state::record().next.take();

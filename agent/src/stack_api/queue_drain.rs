@@ -126,7 +126,10 @@ fn open(api: &'static Api) -> io::Result<&'static Queues> {
     let region = slots::map_forever(SnapshotPool::bytes_needed(&SLABS) + queue::SLAB_ALIGN)?;
     let pool = SnapshotPool::new(region, &SLABS).map_err(|error| io::Error::other(error.to_string()))?;
     let library = created_vm().and_then(|vm| vm.library());
-    let symbols = library.map_or_else(HiddenSymbols::default, |library| HiddenSymbols::new(library.origin()));
+    let symbols = library.map_or_else(HiddenSymbols::default, |library| {
+        let (path, bias) = library.origin();
+        HiddenSymbols::new(path, bias)
+    });
     let detector = Detector::choose_without_events(&api.hotspot, api.memory, &symbols);
     let freeing = CodeFreeing::choose(&api.hotspot, api.memory, Arc::new(symbols));
     let queues: &'static Queues =

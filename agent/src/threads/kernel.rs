@@ -10,7 +10,7 @@ use std::io;
 
 use sampler_thread::characters::from_modified_utf8;
 use sampler_thread::native::maps;
-use sampler_thread::pacing::GivingWay;
+use sampler_thread::pacing::Pacer;
 use sampler_thread::process::ThreadKind;
 
 /// Returns all kernel thread ids of this process, sorted.
@@ -18,9 +18,9 @@ pub fn list() -> Vec<i32> {
     let Ok(listing) = std::fs::read_dir("/proc/self/task") else {
         return Vec::new();
     };
-    let mut giving_way = GivingWay::begin();
+    let mut pacer = Pacer::start();
     let tid = |entry: io::Result<DirEntry>| {
-        giving_way.now_and_then();
+        pacer.rest_if_due();
         entry.ok()?.file_name().to_str()?.parse().ok()
     };
     let mut tids: Vec<i32> = listing.filter_map(tid).collect();

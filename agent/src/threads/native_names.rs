@@ -10,7 +10,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
-use sampler_thread::pacing::GivingWay;
+use sampler_thread::pacing::Pacer;
 use sampler_thread::process::{Gap, ThreadKind};
 
 use super::kernel;
@@ -50,11 +50,11 @@ impl Registry {
     /// Gives native threads that were sampled since the last call the names that `name_of` returns.
     pub(super) fn follow_native_names(&self, name_of: impl Fn(i32) -> Option<String>) {
         let candidates = self.candidates();
-        let mut giving_way = GivingWay::begin();
+        let mut pacer = Pacer::start();
         // Without the lock: a file for each thread.
         let mut names = Vec::with_capacity(candidates.len());
         for candidate in candidates {
-            giving_way.now_and_then();
+            pacer.rest_if_due();
             names.extend(name_of(candidate.tid).map(|name| (candidate, name)));
         }
         let mut table = self.table.lock();

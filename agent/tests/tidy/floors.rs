@@ -28,7 +28,6 @@ const UPWARD: &[&str] = &[
     "profile: query/parameters.rs -> export/parquet.rs",
     "profile: query/question.rs -> export/mod.rs",
     "profile: query/question.rs -> export/table.rs",
-    "sampler-thread: process.rs -> period/aim.rs",
     "sampler-thread: walk/previous.rs -> name/dictionaries/mod.rs",
     "sampler-thread: walk/vm.rs -> name/dictionaries/mod.rs",
 ];
@@ -40,7 +39,6 @@ const LONG_FUNCTIONS: &[&str] = &[
     "profile/src/query/question.rs: ask",
     "profile/src/query/timeline.rs: timeline",
     "profile/src/query/view.rs: push_statistics",
-    "sampler-thread/src/worker/mod.rs: sample_until_end",
 ];
 /// Files whose functions take tuples, and how many such parameters each has.
 const TUPLE_PARAMETERS: &[(&str, usize)] = &[
@@ -53,12 +51,7 @@ const TUPLE_PARAMETERS: &[(&str, usize)] = &[
     ("profile/src/export/table.rs", 3),
     ("sampler-thread/src/name/native_ids.rs", 1),
     ("sampler-thread/src/name/stacks.rs", 1),
-    ("sampler-thread/src/native/tables.rs", 1),
-    ("sampler-thread/src/native/unwind.rs", 1),
-    ("sampler-thread/src/native/variables.rs", 1),
-    ("sampler-thread/src/send/delivery/mod.rs", 1),
     ("sampler-thread/src/walk/previous.rs", 2),
-    ("sampler-thread/src/worker/mod.rs", 1),
     ("stackwalk/src/walker/compiled.rs", 5),
     ("stackwalk/src/walker/running.rs", 2),
     ("stackwalk/src/walker/signal.rs", 1),

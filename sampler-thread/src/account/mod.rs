@@ -1,10 +1,9 @@
 //! The account of each thread: CPU time by the kernel = sampled + lost by cause + unfinished period.
 //!
 //! Problem: a reader must be able to see that no CPU time is missing.
-//! Approach: expirations of a thread's timer lie on a fixed grid of its own CPU clock, so that every request stands for
-//! whole intervals; the sampler reads the clock of the thread.
-//! A thread that ends leaves an unfinished period. The next new thread takes it over and reaches its first expiration
-//! earlier by that time, so that many short threads are sampled as accurately as one long thread.
+//! Approach: expirations lie on a fixed grid of the thread's own CPU clock, so every request stands for whole
+//! intervals. The unfinished period of a thread that ends goes to the next new thread, which reaches its first
+//! expiration earlier by that time, so that many short threads are sampled as accurately as one long thread.
 //! Invariant: over the process, the sum of kernel time = sampled + lost + unfinished, with every term >= 0.
 
 pub(crate) mod accounts;

@@ -1,9 +1,9 @@
 //! From the time stamp counter to CLOCK_MONOTONIC.
 //!
-//! Problem: the handler stamps requests with the processor's counter, because reading a clock costs it a thousand
-//! cycles when caches are cold; messages contain nanoseconds.
-//! Approach: the sampler reads both clocks whenever it has taken requests; time stamps are mapped by the line through
-//! the first and the newest reading.
+//! Problem: reading a clock costs the handler a thousand cycles when caches are cold, so requests have the processor's
+//! counter; messages contain nanoseconds.
+//! Approach: the sampler reads both clocks whenever it has taken requests, and maps time stamps by the line through the
+//! first and the newest reading.
 //! Invariant: the time of a request is never after the newest reading.
 //! Source: Intel SDM vol. 3, "Invariant TSC"; `constant_tsc nonstop_tsc` in /proc/cpuinfo.
 

@@ -2,9 +2,9 @@
 //!
 //! Problem: a sample belongs to a virtual thread, its CPU time to the clock of a carrier; a program may start a million
 //! virtual threads an hour, and every receiver keeps all ids.
-//! Approach: an id stands for a pair of both, so that a sample refers to one thread, whose [`Thread`] describes the
-//! pair. The rate of new ids is limited: beyond [`BURST`] at once and [`REFILL`] a second, samples go to one id per
-//! carrier for all further virtual threads. If a name becomes known after the id, the thread is sent again.
+//! Approach: an id stands for a pair of both, which its [`Thread`] describes. Beyond [`BURST`] new ids at once and
+//! [`REFILL`] a second, samples go to one id per carrier for all further virtual threads. A thread whose name becomes
+//! known later is sent again.
 //! Invariant: memory is bounded by [`GENERATION`]; the most recently sampled threads are kept.
 
 use std::hash::BuildHasherDefault;

@@ -1,17 +1,16 @@
 //! Time in which threads were ready to run and had no processor.
 //!
 //! Problem: a program that waits for processors is slow, and a profile of CPU time does not show why.
-//! Approach: the kernel counts the run-queue delay of each thread, and the time in which the bandwidth limit of the
-//! cgroup stopped all of them. Both are read beside the CPU clocks, once a second; a thread's only if its clock has
-//! moved.
-//! Invariant: this time is never part of an account of CPU time. What the kernel does not report is absent, not 0.
-//! A thread that lives for less than a second is read at most once; its delay since then is missing. In a program
-//! that ran before with more than [`READ_AT_START`] threads, the delay of each further thread until its first
-//! reading is missing.
+//! Approach: the kernel counts the run-queue delay of each thread, and the time in which the limit of the cgroup
+//! stopped all of them. Both are read once a second; a thread's only if its CPU clock has moved.
+//! Invariant: this time is never part of an account of CPU time. Figures that the kernel does not report are absent,
+//! not 0.
+//! Limits: the delay after a thread's last reading is missing; so is, in a program that ran before with more than
+//! [`READ_AT_START`] threads, the delay of each further thread until its first reading.
 //!
-//! Sources: Linux `Documentation/scheduler/sched-stats.rst` (schedstat: time on the processor, time of waiting for one,
-//! slices), `Documentation/admin-guide/cgroup-v2.rst` (cpu.stat, cpu.max), `Documentation/scheduler/sched-bwc.rst` (of
-//! version 1: throttled_time, cpu.cfs_quota_us); proc(5), mountinfo.
+//! Sources: Linux `Documentation/scheduler/sched-stats.rst` (schedstat), `Documentation/admin-guide/cgroup-v2.rst`
+//! (cpu.stat, cpu.max), `Documentation/scheduler/sched-bwc.rst` (version 1: throttled_time, cpu.cfs_quota_us); proc(5),
+//! mountinfo.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! How requests come from the queues of the threads to the sampler, and how large queues and pool are.
+//! From queues to lists of requests: when queues are drained, and how large queues and pool are.
 
 pub(crate) mod intake;
 pub(crate) mod next_sweep;

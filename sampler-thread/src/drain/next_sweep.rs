@@ -1,19 +1,17 @@
-//! Tells when to look whether a sweep of the VM's code has begun (JDK 17 to 19), which samples may not wait for.
+//! Times of looks whether a sweep of the VM's code has begun (JDK 17 to 19), beyond which samples must not wait.
 //!
-//! Problem: sweeps come in bursts. The first turns much code into zombies, which counts as changed code, so the next
-//! ones begin some 20 ms apart, and the second of them takes the proof from stacks that were sampled before the first
-//! (`proof::code_freeing`).
-//! Approach: samples that wait are walked when a sweep has begun, and when it has ended: from then on later samples
-//! have their proof. To look for that takes a few loads. The VM begins a sweep when a number of bytes of code has
-//! changed, which it counts. So the next look comes after the time in which the rest can change, or a small part of the
-//! time in which nothing has changed, and after a short time while a burst lasts.
-//! Invariant: where the VM has no sweeper this limits nothing. JDK 11 is left out: its sweeps are rare and come in no
+//! Problem: sweeps come in bursts, some 20 ms apart, because the zombies of one count as changed code for the next. The
+//! second takes the proof from stacks that were sampled before the first (`proof::code_freeing`).
+//! Approach: waiting samples are walked when a sweep has begun and when it has ended. A look takes a few loads. The VM
+//! begins a sweep once it has counted a number of changed bytes, so the next look comes after the time in which the
+//! rest can change, or after a small part of the time without a change, and soon while a burst lasts.
+//! Invariant: this limits nothing in a VM without a sweeper, nor on JDK 11, whose sweeps are rare and come in no
 //! bursts.
 //!
-//! Sources: `SweeperThreshold` (`-XX:+PrintFlagsFinal`, 17.0.9) and the VM's variables, read every 5 ms while H2 (the
-//! program of `./demo`) ran for 20 s: a sweep began each time `_bytes_changed` reached `_sweep_threshold_bytes`, 1.26
-//! MB; up to 1.7 MB changed in a second; of four sweeps three came within 0.2 s. On 11.0.13 the same program had two
-//! sweeps, fifteen seconds apart.
+//! Sources: `SweeperThreshold` (17.0.9) and the VM's variables, read every 5 ms while H2 (the program of `./demo`) ran
+//! for 20 s: a sweep began each time `_bytes_changed` reached `_sweep_threshold_bytes`, 1.26 MB; up to 1.7 MB changed
+//! in a second; of four sweeps three came within 0.2 s. On 11.0.13 the same program had two sweeps, fifteen seconds
+//! apart.
 
 use std::time::{Duration, Instant};
 

@@ -1,23 +1,19 @@
-//! Decides how long the sampler sleeps between two drains.
+//! Time that the sampler sleeps between two drains.
 //!
-//! Problem: between two drains the program takes the processor's caches, so a drain costs some 0.2 ms before its first
-//! sample; but a sample that waits may lose names and frames to code and classes that the VM frees, and a queue that
-//! fills faster than it is drained loses samples. A handler may not make the system call that would wake the sampler.
-//! Approach: three longest periods, by what waiting has cost lately.
-//! - [`LONGEST`], if the VM can tell that nothing was freed since a sample, and nothing was lost by waiting.
-//!   Less while most code is new, and where a thread of the VM begins to free code (`drain::next_sweep`): the sampler
-//!   looks for that in between, which costs much less than a drain.
-//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes, a stack was walked too late, or a walk ended
-//!   at code that may have been freed; always, if the VM cannot tell.
+//! Problem: the first sample of a drain costs some 0.2 ms, because the program has taken the caches meanwhile; but a
+//! sample that waits may lose names and frames that the VM frees, and a queue that is drained too rarely loses samples.
+//! A handler may not make the system call that would wake the sampler.
+//! Approach: the longest period depends on what waiting has cost lately.
+//! - [`LONGEST`], if the VM proves that nothing was freed since a sample and nothing was lost by waiting. Less while
+//!   most code is new, and before a thread of the VM begins to free code (`drain::next_sweep`).
+//! - [`WATCHFUL`] for [`CALM`] after the VM unloaded or redefined classes or a walk may have come too late; always, if
+//!   the VM proves nothing.
 //! - [`SHORTENED`] for a second after an unloading or a late walk, so that a pause finds few samples that are not
 //!   walked.
 //!
-//! A drain measures how full the fullest queue was. From three quarters on the period is halved, down to 2 ms; below a
-//! half it grows by half each time. With growing queues (`queue::Sizer`) no load would profit from a wake-up by the
-//! handler: a CPU timer fires at most once per tick of 1 to 10 ms, so the smallest queue lasts at least 128 ms. Many
-//! requests at once halve the period as well, and so do large ones, because each holds a copy of a stack. After a
-//! second without a request the period may be [`IDLE`] in any VM, so that an idle program is hardly ever disturbed. The
-//! first request ends that.
+//! Fuller queues, many requests and large ones halve the period; otherwise it grows by half. Queues grow as well
+//! (`queue::Sizer`), and the smallest lasts at least 128 ms, because a CPU timer expires at most once per tick.
+//! After a second without a request the period may be [`IDLE`] in any VM, until the next request.
 //! Invariant: the period stays within its bounds, and below the time in which a thread fills the smallest queue; a
 //! fixed period never changes.
 
@@ -254,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_wait_while_the_vm_tells_that_nothing_is_freed() {
+    fn samples_wait_while_nothing_is_known_to_be_freed() {
         for (queue_ms, longest) in [(640, LONGEST), (128, Duration::from_millis(80)), (16, WATCHFUL)] {
             let mut pace = calm(Duration::from_millis(queue_ms));
             assert_eq!(after(&mut pace, 10, MANY_REQUESTS, 40), longest);
@@ -308,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_by_waiting_shortens_the_period() {
+    fn an_unloading_or_a_late_walk_shortens_the_period() {
         let mut pace = calm(Duration::from_millis(640));
         assert_eq!(after(&mut pace, 10, 1, 0), LONGEST);
         let now = Instant::now();

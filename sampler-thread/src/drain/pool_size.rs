@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use queue::{SLAB_ALIGN, SlabClass};
 
-    /// Publishes stack copies, as handlers do, until none can be had.
+    /// Publishes stack copies, as handlers do, until the pool is empty.
     fn fill(pool: &SnapshotPool<'_>, count: usize) -> Vec<Request> {
         let mut requests = Vec::new();
         for _ in 0..count {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_service_at_the_start_gives_back_only_its_pages() {
+    fn slabs_in_service_at_the_start_give_back_only_their_pages() {
         let plan = [SlabClass { bytes: 128, count: 2, spare: 6 }];
         let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + SLAB_ALIGN - 1);
         let pool = SnapshotPool::new(&mut region, &plan).expect("a plan");

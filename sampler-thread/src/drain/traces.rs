@@ -1,8 +1,8 @@
-//! Stack traces that the VM gave, for `mode=jvmti`.
+//! Stack traces from the VM, for `mode=jvmti`.
 //!
 //! Problem: GetStackTrace needs a thread of the VM, which the sampler thread is not.
-//! Approach: a thread of the agent asks for the traces and leaves them here, each with the CPU time that it stands for;
-//! the sampler thread names and counts them like samples.
+//! Approach: a thread of the agent leaves the traces here, each with its CPU time; the sampler thread names and counts
+//! them like samples.
 //! Invariant: a trace lies here before its thread is listed as ended.
 //! Decision: `design/account.md`.
 
@@ -21,14 +21,14 @@ pub struct Trace {
     pub slot: u32,
     /// Id of the thread on the wire.
     pub thread: u32,
-    /// Time stamp before the VM was asked.
+    /// Time stamp before the request.
     pub ticks: u64,
     /// CPU time that it stands for, in nanoseconds.
     pub cpu_ns: u64,
     /// Address of the method (0 if it is unloaded) and bytecode index (negative in native methods) of each frame,
     /// newest first.
     pub frames: Vec<(u64, i32)>,
-    /// True if the oldest frames are missing, because the stack is deeper than was asked for.
+    /// True if the oldest frames are missing, because the stack exceeds the requested depth.
     pub is_cut: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Trace {
 #[derive(Debug, Default)]
 pub struct Traces {
     waiting: Mutex<Vec<Trace>>,
-    /// CPU time of the thread that asks for them, in nanoseconds.
+    /// CPU time of the thread that requests them, in nanoseconds.
     cpu_ns: AtomicU64,
 }
 
@@ -56,13 +56,13 @@ impl Traces {
         std::mem::take(&mut self.waiting.lock())
     }
 
-    /// Sets the CPU time of the thread that asks for traces, in nanoseconds.
+    /// Sets the CPU time of the thread that requests traces, in nanoseconds.
     pub fn set_cpu_ns(&self, ns: u64) {
         // Relaxed: nothing else depends on it.
         self.cpu_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Returns the CPU time of the thread that asks for traces, in nanoseconds.
+    /// Returns the CPU time of the thread that requests traces, in nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.cpu_ns.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
 //! Unwind tables that are not in memory: `.debug_frame` of a library's file, or of its separate debug file.
 //!
 //! Problem: code that was compiled without `.eh_frame` (`-fno-asynchronous-unwind-tables`, Go) has its tables among the
-//! debug information only, which is not loaded, often compressed, and often in a file of its own.
-//! Approach: the section is read once, when a walk meets code of a library that no table in memory covers; entries are
-//! found by a sorted list of their functions.
+//! debug information only, often compressed, and often in a file of its own.
+//! Approach: the section is read once, when no table in memory covers a pc of the library; entries are found by a
+//! sorted list of their functions.
 //! Invariants: a separate file counts only with the build id of the library; a search allocates nothing.
 //! Sources: DWARF 5, chapter 6.4.1; GDB manual, "Separate Debug Files"; System V ABI, "Compressed Sections".
 

@@ -1,10 +1,9 @@
 //! The code at which the kernel starts the program: the root of the process's first thread.
 //!
-//! Problem: C libraries before glibc 2.27, and those that programs are linked with in spite of their age, have no
-//! unwind table for `_start`; launchers of JDK 11 and 17 are such programs.
-//! Approach: the kernel tells the address. What no table covers there has no caller.
-//! Invariant: the address is that of the program (or of the loader that was run as one), never that of a library: in
-//! many of those, the entry in the ELF header is the first function of the code.
+//! Problem: C libraries before glibc 2.27 have no unwind table for `_start`, and launchers of JDK 11 and 17 contain it.
+//! Approach: the kernel passes the address to the process. Code there that no table covers has no caller.
+//! Invariant: the address is that of the program or its loader, never of a library, whose ELF header often names its
+//! first function.
 //! Source: getauxval(3), `AT_ENTRY`; `sysdeps/x86_64/start.S` and `sysdeps/aarch64/start.S` of glibc, the routine of
 //! fewer than 64 bytes that calls `__libc_start_main` and never returns.
 

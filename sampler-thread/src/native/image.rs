@@ -1,9 +1,9 @@
 //! A library in memory: its unwind tables and its build id.
 //!
 //! Problem: the file of a library may have been replaced or deleted, and the vDSO has none.
-//! Approach: the program headers in memory lead to `.eh_frame_hdr` and the notes through checked reads; files are read
-//! for symbols only, after the build id was compared (`super::symbols`).
-//! Invariant: tables are found by address (`PT_GNU_EH_FRAME`), so that stripped libraries have them as well.
+//! Approach: the program headers in memory lead to `.eh_frame_hdr` (`PT_GNU_EH_FRAME`) and the notes, which stripped
+//! libraries have as well; files are read for symbols only, after a comparison of build ids (`super::symbols`).
+//! Invariant: every read is checked.
 //! Sources: System V ABI (program headers), Linux Standard Base Core 5.0, chapter 10.6 (`.eh_frame_hdr`).
 
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
@@ -61,7 +61,7 @@ impl Image {
                         notes.and_then(|notes| build_id(endian, align, &notes)).unwrap_or_default();
                 }
                 elf::PT_GNU_EH_FRAME => {
-                    image.tables = Tables::read(memory, (start, end));
+                    image.tables = Tables::read(memory, start, end);
                 }
                 _ => {}
             }

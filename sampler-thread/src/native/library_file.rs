@@ -1,7 +1,6 @@
 //! A library's file, from which names are read as long as the profile lasts.
 //!
-//! Problem: a program with many libraries has some forty files with symbols. Their descriptors would be missing in a
-//! program that comes close to its limit.
+//! Problem: the descriptors of some forty files with symbols would be missing in a program close to its limit.
 //! Approach: the file stays open if the process may have plenty of descriptors. Otherwise it is opened for each
 //! reading, and only read if it is the same file.
 

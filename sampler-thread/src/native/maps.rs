@@ -6,20 +6,19 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use crate::pacing::GivingWay;
+use crate::pacing::Pacer;
 
 /// Bytes that are read between two chances of other threads to run; the kernel returns a page at a time.
 const PIECE: usize = 4096;
 
-/// Reads the list of mappings, and gives way meanwhile: that of 10,000 threads has 20,000 lines, which take 10 ms.
+/// Reads the list of mappings, with pauses in between: that of 10,000 threads has 20,000 lines, which take 10 ms.
 ///
 /// # Errors
 /// As opening and reading a file.
 pub fn read() -> io::Result<String> {
-    let (mut file, mut text, mut giving_way) =
-        (File::open("/proc/self/maps")?, Vec::new(), GivingWay::begin());
+    let (mut file, mut text, mut pacer) = (File::open("/proc/self/maps")?, Vec::new(), Pacer::start());
     while file.by_ref().take(PIECE as u64).read_to_end(&mut text)? > 0 {
-        giving_way.now_and_then();
+        pacer.rest_if_due();
     }
     Ok(String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
@@ -52,9 +51,9 @@ pub fn parse(text: &str) -> impl Iterator<Item = Mapping<'_>> {
 
 /// Returns the mappings with code of libraries in `text`, each with the address of the library's first byte.
 pub fn code_of_libraries(text: &str) -> impl Iterator<Item = (Mapping<'_>, u64)> {
-    let (mut first, mut giving_way): (Option<Mapping<'_>>, _) = (None, GivingWay::begin());
+    let (mut first, mut pacer): (Option<Mapping<'_>>, _) = (None, Pacer::start());
     parse(text).filter_map(move |mapping| {
-        giving_way.now_and_then();
+        pacer.rest_if_due();
         let has_file = mapping.inode != 0 || mapping.path == "[vdso]";
         if mapping.offset == 0 && has_file {
             first = Some(mapping);

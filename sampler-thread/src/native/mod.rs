@@ -1,13 +1,10 @@
 //! Native code of this process: the library of a pc, the caller of a frame, the name of a function.
 //!
-//! Problem: walking must not allocate or read files, libraries are loaded and unloaded, and most never appear in a
-//! stack.
-//! Approach: the list of libraries comes from `/proc/self/maps`. A walk that needs tables that are not loaded, or an
-//! unknown library, ends there and records what is missing; [`NativeLibraries::prepare`] loads it and the walk is
-//! repeated.
-//! Invariants: [`NativeCode::caller`] allocates nothing; tables are read in place through checked reads, so that an
-//! unloaded library cannot make a walk fault; the cost of `prepare` is limited to a share of the time.
-//! Decision: `design/frames.md`.
+//! Problem: walking must not allocate or read files, and most libraries never appear in a stack.
+//! Approach: libraries are listed from `/proc/self/maps`. A walk that meets an unknown library or needs tables that are
+//! not loaded ends there; [`NativeLibraries::prepare`] loads them and the walk is repeated.
+//! Invariants: [`NativeCode::caller`] allocates nothing; tables are read in place through checked reads, so that a walk
+//! in an unloaded library does not fault; `prepare` takes a limited share of the time. Decision: `design/frames.md`.
 
 mod debug_frames;
 mod entry;

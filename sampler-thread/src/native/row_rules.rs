@@ -1,12 +1,11 @@
 //! Unwind rules by the rows of the tables that they come from.
 //!
-//! Problem: finding the row of a new pc takes a search in the tables of the library, and most new pcs of a profile are
-//! in a row that an earlier pc has found: behind the first instructions of a function, one row often covers the rest of
-//! it.
-//! Approach: rules are kept with the addresses of their row, and found by the line of code of the pc. The oldest rule
-//! is replaced when the memory is full.
-//! Invariants: nothing is allocated after [`RowRules::default`]. A rule is used only inside of its row, so an index may
-//! be stale.
+//! Problem: finding the row of a new pc takes a search in the library's tables, and most new pcs are in a known row:
+//! behind the first instructions of a function, one row often covers the rest.
+//! Approach: rules are kept with the addresses of their row, and found by the line of code of the pc; the oldest is
+//! replaced when the memory is full.
+//! Invariants: nothing is allocated after [`RowRules::default`]. A rule is used only inside its row, so an index may be
+//! stale.
 
 use std::ops::Range;
 
@@ -93,7 +92,7 @@ impl RowRules {
         at as u16 + 1
     }
 
-    /// Forgets all rules.
+    /// Removes all rules.
     pub fn forget(&mut self) {
         self.lines.fill(0);
         self.rules.clear();

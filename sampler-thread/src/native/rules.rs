@@ -47,7 +47,7 @@ impl Rules {
         }
     }
 
-    /// Forgets all rules.
+    /// Removes all rules.
     pub fn forget(&mut self) {
         self.indexes.fill(0);
         self.rules.clear();

@@ -1,8 +1,7 @@
 //! Names of functions from a library's file.
 //!
 //! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundred.
-//! Approach: 8 bytes per function are kept, found by address; its size and name are read from the file when they are
-//! needed.
+//! Approach: 8 bytes per function are kept; size and name are read from the file when they are needed.
 //! Invariant: a file is used only if its build id is that of the library in memory (both may have none).
 //! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
 
@@ -69,9 +68,9 @@ pub struct Symbols {
 /// Positions in a file.
 #[derive(Debug, Clone, Copy)]
 struct Table {
-    /// Of its first symbol.
+    /// Position of its first symbol.
     symbols: u64,
-    /// Of their names.
+    /// Position of their names.
     names: u64,
 }
 

@@ -1,11 +1,10 @@
 //! Reads unwind tables in place, one function at a time.
 //!
-//! Problem: the VM's tables have 2 MB, of which a profile needs some hundred functions; a copy would be most of the
-//! memory that the agent adds to a process.
+//! Problem: the VM's tables have 2 MB, of which a profile needs some hundred functions.
 //! Approach: `.eh_frame_hdr` is searched in place; FDE and CIE of the function are copied into a buffer, which is a
 //! section of its own for the decoder.
-//! Invariants: every read is checked, so that an unloaded library causes an error instead of a fault; nothing is
-//! allocated; entries that exceed [`SECTION_BYTES`] are refused.
+//! Invariants: every read is checked, so that an unloaded library causes an error, not a fault; nothing is allocated;
+//! entries that exceed [`SECTION_BYTES`] are refused.
 //! Sources: Linux Standard Base Core 5.0, chapters 10.5 and 10.6.
 
 use gimli::{
@@ -54,7 +53,7 @@ impl Default for Section {
 
 impl Tables {
     /// Returns the tables whose header lies from `start` to `end`; `None` if they cannot be searched.
-    pub fn read<M: Memory + ?Sized>(memory: &M, (start, end): (u64, u64)) -> Option<Self> {
+    pub fn read<M: Memory + ?Sized>(memory: &M, start: u64, end: u64) -> Option<Self> {
         let encodings = memory.read_u32(start).ok()?.to_le_bytes();
         let count = u64::from(memory.read_u32(start.checked_add(8)?).ok()?);
         let max = end.checked_sub(start)?.checked_sub(12)? / ENTRY_BYTES;
@@ -83,7 +82,7 @@ impl Tables {
     }
 }
 
-/// Where CIE and FDE of a function are in the buffer.
+/// Position of a function's CIE and FDE in the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Loaded {
     /// Address of the FDE.

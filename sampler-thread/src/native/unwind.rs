@@ -141,7 +141,7 @@ impl<const RULES: usize> Unwinder<RULES> {
     ) -> (u64, Result<(Range<u64>, Rule), NoRule>) {
         let (pc, row, bias) = match source {
             Source::Memory(memory, tables) => {
-                let (pc, loaded) = self.function_of_frame((memory, tables), pc, next);
+                let (pc, loaded) = self.function_of_frame(memory, tables, pc, next);
                 (pc, loaded.and_then(|loaded| self.row_of_loaded(loaded, pc)), 0)
             }
             Source::Files(frames, bias) => {
@@ -165,7 +165,8 @@ impl<const RULES: usize> Unwinder<RULES> {
     #[inline(never)]
     fn function_of_frame<M: Memory + ?Sized>(
         &mut self,
-        (memory, tables): (&M, &Tables),
+        memory: &M,
+        tables: &Tables,
         pc: u64,
         next: u64,
     ) -> (u64, Option<Loaded>) {
@@ -257,7 +258,7 @@ impl<const RULES: usize> Unwinder<RULES> {
         }
     }
 
-    /// As [`Self::row`], for a function that is loaded.
+    /// Returns [`Self::row`] of a function that is loaded.
     fn row_of_loaded(&mut self, loaded: Loaded, pc: u64) -> Option<(&Row<RULES>, &[u8], bool)> {
         let Self { context, section } = self;
         let (function, section, bases) = section.loaded(loaded, pc)?;
@@ -266,7 +267,7 @@ impl<const RULES: usize> Unwinder<RULES> {
         Some((row, section.reader().slice(), is_signal))
     }
 
-    /// As [`Self::row`], for an address as linked. A function of its own, so that a walk in a signal handler has no
+    /// Returns [`Self::row`] of an address as linked. A function of its own, so that a walk in a signal handler has no
     /// room on its stack for what it does not use.
     #[inline(never)]
     fn row_of_file<'s>(

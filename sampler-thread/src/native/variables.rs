@@ -1,11 +1,10 @@
-//! Finds what the VM does not export through the symbol table of its library's file.
+//! Addresses of variables and functions that the VM does not export.
 //!
-//! Problem: the VM's count of redefined classes is in a variable that it does not export, and its fault-tolerant load
-//! is a function that it does not export.
-//! Approach: the table is read in chunks, once for all. Only names of symbols of the right kind and size are read, in
-//! file order: libjvm has 4,000 variables, and reading their names one by one takes 3 ms.
-//! Invariant: an address is one of the library in memory only if the file is still the one that was loaded; whoever
-//! uses it checks what is there.
+//! Problem: the VM's count of redefined classes, for example, is in a variable that only the symbol table of the
+//! library's file names.
+//! Approach: the table is read once for all symbols, in chunks, and only names of symbols of the right kind and size,
+//! in file order: reading the names of libjvm's 4,000 variables one by one takes 3 ms.
+//! Invariant: an address is valid only if the file is still the one that was loaded; its users check what is there.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -79,8 +78,8 @@ pub struct HiddenSymbols {
 
 impl HiddenSymbols {
     /// The symbols of the library with this file and load bias.
-    pub fn new(library: (PathBuf, u64)) -> Self {
-        Self { library: Some(library), found: OnceLock::new() }
+    pub fn new(path: PathBuf, bias: u64) -> Self {
+        Self { library: Some((path, bias)), found: OnceLock::new() }
     }
 
     /// A count of redefinitions of this size at `address`.
@@ -179,7 +178,7 @@ fn find<const N: usize>(path: &Path, wanted: [(&str, Kind); N]) -> [Option<u64>;
 struct Candidate {
     /// Position of its name in the file.
     name: u64,
-    /// As linked.
+    /// Address as linked.
     address: u64,
     kind: Kind,
 }
@@ -277,7 +276,7 @@ mod tests {
 
     #[test]
     fn nothing_is_known_before_it_was_looked_for() {
-        let symbols = HiddenSymbols::new((std::env::current_exe().expect("a program"), 0));
+        let symbols = HiddenSymbols::new(std::env::current_exe().expect("a program"), 0);
         assert!(!symbols.is_prepared());
         symbols.prepare();
         assert!(symbols.is_prepared());

@@ -1,18 +1,16 @@
-//! The period of the timers and the distance between samples, computed from the interval and the kernel's tick.
+//! Distance between samples and period of the timers, computed from the interval and the kernel's tick.
 //!
-//! Problem: the kernel looks at CPU timers at its tick only, and a timer with the period of the interval is in phase
-//! with programs whose phases are (`design/timers.md`).
-//! Approach: timers expire at every tick that finds their thread running, whatever the interval is, and the handler
-//! draws which of these signals become samples. A timer's period is a fraction of the tick, so that a thread that has
-//! run for only a part of a tick since its last signal is not passed over. Perf events expire at any time, so their
-//! period is the interval, changed by a factor that is drawn for each profile: no program is in phase with it
-//! ([`Clock::Events`]).
+//! Problem: CPU timers expire at the kernel's ticks only, and a timer whose period is the interval is in phase with
+//! programs that have the same rhythm (`design/timers.md`).
+//! Approach: timers expire at every tick at which their thread runs, and the handler draws the signals that become
+//! samples. A timer's period is a fraction of the tick, so that a thread that ran for part of a tick is not passed
+//! over. Perf events expire at any time, so their period is the interval times a factor that is drawn for each profile.
 
 use crate::clock::{self, ThreadClock};
 
 /// Periods of a timer in a tick.
 ///
-/// A thread that runs in short bursts is met by a tick at random times; one that has burnt less than a period since its
+/// A thread that runs in short bursts is met by a tick at random times; one that has used less than a period since its
 /// last signal gets none. With eight this is one tick in sixteen.
 pub const PERIODS_PER_TICK: u64 = 8;
 /// The tick where the kernel does not report it: 250 a second.
@@ -37,7 +35,7 @@ pub enum Clock {
         /// Their period in millionths of the interval.
         factor_ppm: u32,
     },
-    /// No signals: another thread asks the VM for stack traces ([`crate::drain::traces`]).
+    /// No signals: another thread gets stack traces from the VM ([`crate::drain::traces`]).
     Traces,
 }
 
@@ -82,7 +80,7 @@ impl Aim {
         Self::with_ticks(interval_ns, clock::kernel_tick_nanos(), measured_ns)
     }
 
-    /// As [`Aim::new`], for a kernel that reports this tick, or 0.
+    /// Returns [`Aim::new`] on a kernel that reports this tick, or 0.
     fn with_ticks(interval_ns: u64, reported_ns: u64, measured_ns: u64) -> Self {
         // A measurement that confirms the report does not change it: another period is another timer for every thread.
         let is_confirmed = reported_ns.abs_diff(measured_ns) <= reported_ns / 16;

@@ -1,11 +1,10 @@
 //! Keeps the profiler within its budget of CPU time.
 //!
-//! Problem: the cost of a sample depends on the program's stacks, the processor and the moment, and is known only from
-//! the running profile.
+//! Problem: the cost of a sample depends on stacks, processor and load, and is known only from the running profile.
 //! Approach: once a second, the CPU time of handlers and sampler is compared with that of the process. If it is too
-//! high, the period grows at once, by as much as the part of the cost that depends on it has to shrink. If it is low
-//! for several rounds, the period shrinks, at most by half. In between it stays. The cost of waking up and of
-//! discovering threads does not depend on the period, which is not lengthened for it.
+//! high, the period grows at once by what the part of the cost that depends on it exceeds. If it is low for several
+//! rounds, the period shrinks, at most by half. The cost of waking up and of discovering threads does not lengthen the
+//! period.
 //! Invariant: the period stays between its bounds.
 
 /// Smallest CPU time of the process in a round that counts, in nanoseconds: a tenth of a processor.

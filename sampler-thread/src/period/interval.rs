@@ -1,9 +1,8 @@
 //! Chooses the period of the timers.
 //!
 //! Problem: the number of processors changes (`rate=`), and the cost of sampling is known only later (`budget=`).
-//! Approach: once a second the shortest period is computed from the rate and the number of processors; a budget may
-//! lengthen it. The process then replaces timers. Each request has the index of its period, so that its weight does not
-//! depend on when that happens (`design/timers.md`).
+//! Approach: once a second the shortest period is computed from rate and processors; a budget may lengthen it. Each
+//! request has the index of its period, so its weight does not depend on when timers are replaced (`design/timers.md`).
 //! Invariant: without rate and budget the period never changes.
 //! Source: JDK 25.0.3, `jfrCPUTimeThreadSampler.cpp` (period = processors / rate).
 

@@ -1,9 +1,9 @@
 //! Determines the kernel's tick, below which a shorter interval yields no more samples.
 //!
-//! Problem: the tick that the kernel reports is its configuration, not what happens, and a measurement takes up to 9 ms
-//! of CPU time, as much as all samples of a short program.
-//! Approach: timers expire at ticks, so the times of the first samples tell whether the reported tick is the real one
-//! ([`Times`]); the tick is measured only if they do not confirm it.
+//! Problem: the kernel reports its configuration, which may differ from the real tick, and a measurement takes up to 9
+//! ms of CPU time, as much as all samples of a short program.
+//! Approach: timers expire at ticks, so the times of the first samples confirm the reported tick ([`Times`]) or cause a
+//! measurement.
 //! Invariant: a tick counts as known only if samples have confirmed it or it was measured.
 
 use std::time::Duration;
@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::clock;
 use crate::period::aim::Clock;
 use crate::period::interval::Tuning;
-use crate::process::Timers;
 
 /// CPU time for measuring the tick, in nanoseconds: two ticks at 250 Hz.
 const MEASURING_NS: u64 = 9_000_000;
@@ -38,14 +37,14 @@ pub(crate) struct Tick {
 impl Tick {
     /// Measures the tick at the start only if the kernel reports none, and never for perf events, which do not wait for
     /// it.
-    pub(crate) fn at_start(timers: &impl Timers, tuning: &Tuning) -> Self {
+    pub(crate) fn at_start(tuning: &Tuning, measure: impl FnOnce(u64) -> Option<u64>) -> Self {
         let is_waited_for = tuning.clock == Clock::Ticks;
         let times = Times::new(clock::kernel_tick_nanos()).filter(|_| is_waited_for);
         let left_ns = if is_waited_for { MEASURING_NS } else { 0 };
         let interval_ns = tuning.interval_ns;
         let mut tick = Self { ns: 0, interval_ns, left_ns, is_waited_for, times, rounds: 0 };
         if tick.times.is_none() {
-            tick.measure(timers);
+            tick.measure(measure);
         }
         tick
     }
@@ -67,24 +66,24 @@ impl Tick {
     }
 
     /// Ends a round of a second: notes a tick that the samples confirm, and measures one that they do not.
-    pub(crate) fn after_round(&mut self, timers: &impl Timers) {
-        let Some(times) = &self.times else { return self.measure(timers) };
+    pub(crate) fn after_round(&mut self, measure: impl FnOnce(u64) -> Option<u64>) {
+        let Some(times) = &self.times else { return self.measure(measure) };
         self.rounds += 1;
         match times.verdict() {
             None if self.rounds < PATIENCE => return,
             Some(true) => self.found(times.reported_ns),
-            _ => self.measure(timers),
+            _ => self.measure(measure),
         }
         self.times = None;
     }
 
     /// Measures the tick unless it is known or too much CPU time was spent on it.
-    fn measure(&mut self, timers: &impl Timers) {
+    fn measure(&mut self, measure: impl FnOnce(u64) -> Option<u64>) {
         if self.ns != 0 || self.left_ns == 0 {
             return;
         }
         let begin_ns = clock::own_cpu_nanos();
-        let tick_ns = timers.measure_tick(self.left_ns).unwrap_or(0);
+        let tick_ns = measure(self.left_ns).unwrap_or(0);
         self.left_ns = self.left_ns.saturating_sub(clock::own_cpu_nanos().saturating_sub(begin_ns));
         self.found(tick_ns);
     }

@@ -11,13 +11,13 @@
 //! - JDK 17 to 19: a sweep frees only what an earlier sweep turned into a zombie. If sweep `n` had ended before the
 //!   sample, the code was no zombie after it, so sweep `n + 2` is the first that can free the code. The code is still
 //!   there while at most `n + 1` sweeps have begun.
-//! - JDK 11: a sweep may turn OSR code into a zombie and free it at once. Each sweep begins in a safepoint that scans all
-//!   stacks, and turns only code into a zombie whose mark is smaller than its own number by two or more. The mark is the
-//!   number of the last sweep that had begun when the code was made not entrant, or when a scan found it on a stack. If
-//!   sweep `n` had begun before the sample, the code was made not entrant later or was on the stack in that scan, because
-//!   code that is not entrant is not entered. So its mark is `n` or more, and sweep `n + 2` is the first that can free
-//!   it. This does not hold for code that a collection condemns because an object in it died; such collections look at
-//!   the old generation.
+//! - JDK 11: a sweep may turn OSR code into a zombie and free it at once. Each sweep begins in a safepoint that scans
+//!   all stacks, and turns only code into a zombie whose mark is smaller than its own number by two or more. The mark
+//!   is the number of the last sweep that had begun when the code was made not entrant, or when a scan found it on a
+//!   stack. If sweep `n` had begun before the sample, the code was made not entrant later or was on the stack in that
+//!   scan, because code that is not entrant is not entered. So its mark is `n` or more, and sweep `n + 2` is the first
+//!   that can free it. This does not hold for code that a collection condemns because an object in it died; such
+//!   collections look at the old generation.
 //!
 //! JDK 12 to 16 have not been examined: there a check of unloaded classes proves what a pause condemns, nothing more.
 //! Invariant: with any other collector, and without counters, every pause may have freed code.
@@ -62,7 +62,7 @@ pub struct CodeFreeing {
     /// Counters of collections that free code or condemn it; empty if every pause may do so.
     counters: Vec<PerfCounter>,
     jdk_major: u32,
-    /// Where the VM counts the rounds of its sweeper thread.
+    /// The VM's counts of the rounds of its sweeper thread.
     symbols: Arc<HiddenSymbols>,
 }
 

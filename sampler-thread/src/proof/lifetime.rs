@@ -1,4 +1,4 @@
-//! Tells whether a `Method*` of a sample still is the method it was at the time of the sample.
+//! Decides whether a `Method*` of a sample is still the method of that time.
 //!
 //! Problem: between a sample and its walk the VM may unload the class and put another method at the same address.
 //! Approach: [`Unloading`] returns marks that change before anything is freed. If the mark did not change from before
@@ -15,7 +15,7 @@ use crate::proof::code_freeing::CodeMark;
 use crate::proof::redefinition::Progress;
 use crate::proof::unloading::{Detector, Observation, Unloading};
 
-/// What became uncertain since the last observation.
+/// Names that became uncertain since the last observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Change {
     /// Nothing.
@@ -42,7 +42,7 @@ pub struct Lifetime {
     redefinitions: u64,
     /// `ClassLoaderData` of loaders that are known to be permanent.
     permanent: Vec<u64>,
-    /// What became uncertain since the last [`Lifetime::take_change`].
+    /// Names that became uncertain since the last [`Lifetime::take_change`].
     change: Change,
 }
 
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn redefinitions_are_told_once() {
+    fn redefinitions_are_reported_once() {
         let told = |lifetime: &mut Lifetime, count: u8| {
             let count = [count, 0, 0, 0, 0, 0, 0, 0];
             lifetime.take_redefined(&StackCopy::new(0x1000, &count))

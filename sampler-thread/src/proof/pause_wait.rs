@@ -1,12 +1,11 @@
 //! Lets the VM thread wait for the sampler thread at the start of a pause, within a budget.
 //!
-//! Problem: a pause of the garbage collector may free classes and code that samples refer to which are not walked yet.
-//! Approach: at its start the VM thread wakes the sampler and waits until the samples from before the pause are named.
-//! The sampler is not a thread of the VM: no safepoint stops it. Pauses of a VM that counts what it frees, and has
-//! freed nothing lately, do not wait: nearly all of them free nothing. Pauses of G1 that may free something come while
-//! [`MARKER`] works, and the VM counts them before it reports them, so these wait all the same. The VM thread sleeps
-//! meanwhile. On a machine with more work than processors, a thread that sleeps gets its processor back only after the
-//! others' turns, some milliseconds later: after one such sleep, pauses look for the answer without sleeping.
+//! Problem: a pause of the garbage collector may free classes and code of samples that are not walked yet.
+//! Approach: at its start the VM thread wakes the sampler, which no safepoint stops, and waits until the samples from
+//! before the pause are named. Pauses of a VM that counts what it frees, and has freed nothing lately, do not wait.
+//! Those of G1 that may free something come while [`MARKER`] works and are counted before they are reported, so they
+//! wait all the same. On a machine with more work than processors, a thread that sleeps gets its processor back some
+//! milliseconds late: after one such sleep, pauses look for the answer without sleeping.
 //! Invariant: the VM thread waits at most for the budget, and only if something is pending. It takes no lock that
 //! another thread may hold while it has no processor.
 
@@ -38,7 +37,7 @@ pub struct PauseWait {
     pause_waits: AtomicBool,
     /// Pauses that waited so far; only the VM thread changes it.
     requested: AtomicU32,
-    /// Of these, the last one that a drain has answered; the VM thread sleeps on it.
+    /// The last of these pauses that a drain has answered; the VM thread sleeps on it.
     answered: AtomicU32,
     /// Pauses left that do not sleep while they wait. Relaxed: only the VM thread uses it.
     sleepless: AtomicU32,
@@ -83,8 +82,8 @@ impl PauseWait {
 impl PauseWait {
     /// Waits at the start of a pause until everything pending is named, or until the budget from `start` on is used up.
     ///
-    /// `may_free` is true if the VM tells that this pause may free something; `pending` returns whether a queue holds
-    /// requests; `wake` wakes the sampler.
+    /// `may_free` is true if the VM has announced that this pause may free something; `pending` returns whether a queue
+    /// holds requests; `wake` wakes the sampler.
     pub fn await_drain(
         &self,
         start: Instant,
@@ -145,7 +144,7 @@ impl PauseWait {
                 std::hint::spin_loop();
                 continue;
             }
-            // Ends when the number changes, at the deadline or without reason; the loop tells which.
+            // Ends when the number changes, at the deadline or without reason; the loop checks.
             let _ = futex::wait(&self.answered, futex::Flags::PRIVATE, answered, Some(&left));
             self.slept(Instant::now().saturating_duration_since(deadline));
         }
@@ -309,7 +308,7 @@ mod tests {
             let wait = &wait;
             scope.spawn(move || {
                 woken.recv().expect("woken");
-                // Stores the answer as `end_drain` does, but wakes nobody.
+                // Stores the answer as `end_drain` does, without a wake-up.
                 let requested = wait.begin_drain();
                 wait.answered.store(requested, Ordering::Release);
             });

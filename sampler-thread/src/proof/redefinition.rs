@@ -1,17 +1,14 @@
 //! Detects that the VM may have freed methods of redefined classes.
 //!
 //! Problem: redefining a class (Java agents, debuggers, JFR) leaves its old methods behind. The VM frees them later
-//! without unloading a class, even in loaders whose classes are never unloaded; the next class of the loader puts its
-//! methods there.
-//! Approach: two events precede another method at the same address: the VM frees methods, and then it loads a class. It
-//! counts both, and if both counters grew between two observations, names read before are no proof.
-//! Methods are freed at safepoints only, and of these only in a redefinition and in a collection that looks at the old
-//! generation; both are counted before anything is freed or, at the latest, before the safepoint ends. Where these
-//! counters do not exist or the collector frees at other safepoints, every safepoint counts.
-//! They count only once the VM has redefined a class, which it notes in a variable that is found through the symbol
-//! table of its library. Finding it takes 2 ms, so it is done when both counters grew for the first time, or after a
-//! while.
-//! Invariant: if that variable is not found, any class may have been redefined at any safepoint.
+//! without unloading a class, and the next class of the loader puts its methods there.
+//! Approach: the VM frees methods and then loads a class before another method has the same address. It counts both: if
+//! both counters grew between two observations, names read before prove nothing. Methods are freed at safepoints only,
+//! and of these only in a redefinition and in a collection that looks at the old generation; both are counted before
+//! the safepoint ends. Without these counters, and with collectors that free at other safepoints, every safepoint
+//! counts. All this matters only once a class was redefined, which the VM notes in a variable that it does not export.
+//! Finding that takes 2 ms, so it is done when both counters grew for the first time, or after a while.
+//! Invariant: if the variable is not found, any class may have been redefined at any safepoint.
 //! Sources: `classfile/classLoaderData.cpp` (`free_deallocate_list` and its callers), `oops/instanceKlass.cpp`
 //! (`purge_previous_version_list`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
 //! `services/{classLoadingService,runtimeService}.cpp`, JDK 11 to 25.

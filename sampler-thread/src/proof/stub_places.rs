@@ -1,11 +1,11 @@
-//! Where stubs are or were that the VM frees at any time.
+//! Places of stubs that the VM frees at any time.
 //!
-//! Problem: the VM frees the stub of an upcall as soon as the program closes its arena, and in JDK 21 and 25 that of a
-//! downcall with its `NativeEntryPoint`. Neither is reported, and code may be compiled into the block before a sample
-//! of the stub is walked.
-//! Approach: the VM reports each stub when it makes it. Compiled code in the place of one was made after the stub was
-//! freed, so it proves something for samples only from when it was met on.
-//! Invariants: a place is never forgotten; beyond a number of them the nearest are joined, with what lies between.
+//! Problem: the VM frees the stub of an upcall when the program closes its arena, and in JDK 21 and 25 that of a
+//! downcall with its `NativeEntryPoint`, without a report. Code may be compiled there before a sample of the stub is
+//! walked.
+//! Approach: the VM reports each stub when it makes it. Compiled code in its place was made after the stub was freed,
+//! so it proves something for samples only from when it was met on.
+//! Invariants: a place is never removed; beyond a number of them the nearest are joined, with what lies between.
 //! Sources: `UpcallStub::create` and `UpcallStub::free` in `code/codeBlob.cpp`, `prims/nativeEntryPoint.cpp`, JDK 21
 //! and 25.
 

@@ -44,8 +44,8 @@ impl Detector {
         }
     }
 
-    /// As [`Self::choose`], without events of pauses: a VM with `-XX:-UsePerfData` keeps the counters in the C heap,
-    /// where the variables among `symbols` lead to them. They are looked for then, which takes milliseconds.
+    /// Returns the best detector without events of pauses: a VM with `-XX:-UsePerfData` keeps the counters in the C
+    /// heap, where the variables among `symbols` lead to them. They are looked for then, which takes milliseconds.
     pub fn choose_without_events(hotspot: &HotSpot, memory: &impl Memory, symbols: &HiddenSymbols) -> Self {
         let chosen = Self::choose(hotspot, memory, false);
         if chosen != Self::Nothing {

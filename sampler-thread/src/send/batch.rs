@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_for_all_is_left_out() {
+    fn columns_with_equal_values_are_left_out() {
         let message = batch(&[sample(5, 20), sample(6, 20)]);
         assert_eq!(message.cpu_unit_ns, 20);
         assert!(message.cpu_units.is_empty() && message.flags.is_empty() && message.count.is_empty());

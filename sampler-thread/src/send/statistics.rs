@@ -5,7 +5,8 @@ use queue::Histogram;
 
 use crate::proof::unloading::Unloading;
 
-/// Everything the sampler thread counts besides the accounts.
+/// Counts of the sampler thread, without the accounts.
+#[derive(Default)]
 pub struct Stats {
     /// Requests taken out of queues.
     pub requests: u64,
@@ -41,30 +42,6 @@ pub struct Stats {
     pub before_timer_ns: u64,
     /// Losses of retired threads by cause.
     pub lost: Vec<v1::Lost>,
-}
-
-impl Default for Stats {
-    fn default() -> Self {
-        Self {
-            requests: 0,
-            copied_bytes: 0,
-            samples: 0,
-            resolved: 0,
-            biased: 0,
-            failed: Vec::new(),
-            handler_ticks: 0,
-            drains_cpu_ns: 0,
-            stops: Vec::new(),
-            handler_cycles: Histogram::new(),
-            walk_ns: Histogram::new(),
-            drain_ns: Histogram::new(),
-            drain_requests: Histogram::new(),
-            unloaded_frames: 0,
-            unloaded_samples: 0,
-            before_timer_ns: 0,
-            lost: Vec::new(),
-        }
-    }
 }
 
 impl Stats {

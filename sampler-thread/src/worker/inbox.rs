@@ -1,12 +1,12 @@
 //! Commands to the sampler thread, and its sleep between two drains.
 //!
-//! Problem: the VM's thread wakes the sampler thread at the start of a pause. There it may neither allocate nor wait
-//! for a lock, and the command must not be lost, whatever the sampler thread does at that moment.
+//! Problem: the VM's thread wakes the sampler thread at the start of a pause, where it may neither allocate nor wait
+//! for a lock, and the command must not be lost.
 //! Approach: commands are bits of one word. A sender sets a bit and unparks the thread, which on Linux is one atomic
 //! exchange, and one system call if the thread sleeps. The thread takes all bits at once.
 //! Invariant: [`Inbox::wait`] does not sleep while a bit is set: a sender sets the bit before it unparks, and a thread
 //! that was unparked before it sleeps does not sleep.
-//! A flush is a drain with a number: who asks for it waits until the thread reports that number or a later one.
+//! A flush is a drain with a number; its caller waits until the thread reports that number or a later one.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,7 +30,7 @@ struct Shared {
     commands: AtomicU8,
     /// Why the thread is to end.
     reason: OnceLock<&'static str>,
-    /// Number of the last flush that was asked for.
+    /// Number of the last requested flush.
     flush_wanted: AtomicU64,
     progress: Mutex<Progress>,
     progressed: Condvar,
@@ -42,8 +42,6 @@ struct Progress {
     /// Number of the last flush that is done.
     flushed: u64,
     has_ended: bool,
-    /// The owner wants the thread's memory to be given back.
-    is_released: bool,
 }
 
 /// Why a wait for commands has ended.
@@ -51,8 +49,8 @@ struct Progress {
 pub(crate) enum Woken {
     /// Its time is over.
     Late,
-    /// Somebody wants a drain.
-    Asked,
+    /// A drain is requested.
+    Drain,
     /// The thread is to end, for this reason.
     End(&'static str),
 }
@@ -77,7 +75,7 @@ impl Inbox {
                 return Woken::End(self.0.reason.get().copied().unwrap_or(AGENT_GONE));
             }
             if commands != 0 {
-                return Woken::Asked;
+                return Woken::Drain;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -87,7 +85,7 @@ impl Inbox {
         }
     }
 
-    /// Returns the number of a flush that somebody waits for. To be called before the drain that the flush includes.
+    /// Returns the number of a requested flush. To be called before the drain that the flush includes.
     pub(crate) fn wanted_flush(&self) -> Option<u64> {
         // Acquire: pairs with `Owner::flush`; the drain that follows finds what the caller has left in queues.
         let wanted = self.0.flush_wanted.load(Ordering::Acquire);
@@ -98,14 +96,6 @@ impl Inbox {
     pub(crate) fn flushed(&self, number: u64) {
         self.0.progress.lock().flushed = number;
         self.0.progressed.notify_all();
-    }
-
-    /// Reports that the thread has ended, and waits until its owner releases it, at most for `period`.
-    pub(crate) fn end(self, period: Duration) {
-        let mut progress = self.0.progress.lock();
-        progress.has_ended = true;
-        self.0.progressed.notify_all();
-        self.0.progressed.wait_while_for(&mut progress, |progress| !progress.is_released, period);
     }
 }
 
@@ -165,12 +155,6 @@ impl Owner {
         shared.progressed.wait_while_for(&mut progress, |progress| !progress.has_ended, patience);
         progress.has_ended
     }
-
-    /// Lets a thread that has ended give its memory back.
-    pub(crate) fn release(&self) {
-        self.0.shared.progress.lock().is_released = true;
-        self.0.shared.progressed.notify_all();
-    }
 }
 
 impl Drop for Owner {
@@ -224,7 +208,7 @@ mod tests {
         let (woken, wakes) = mpsc::sync_channel(0);
         let (owner, thread) = start(move |inbox| {
             for round in 0..ROUNDS {
-                assert_eq!(inbox.wait(LONG), Woken::Asked);
+                assert_eq!(inbox.wait(LONG), Woken::Drain);
                 // Waiting for this uses the same wake-ups as the inbox.
                 woken.send(round).expect("the test waits");
             }
@@ -245,7 +229,7 @@ mod tests {
         let owner = inbox.sender().owner(&std::thread::current());
         owner.waker().wake();
         owner.waker().wake();
-        assert_eq!(inbox.wait(LONG), Woken::Asked);
+        assert_eq!(inbox.wait(LONG), Woken::Drain);
         let begin = Instant::now();
         assert_eq!(inbox.wait(Duration::from_millis(20)), Woken::Late, "both were one command");
         assert!(begin.elapsed() >= Duration::from_millis(20));
@@ -279,34 +263,6 @@ mod tests {
         let (owner, _thread) = start(move |_| held.recv());
         assert!(!owner.flush(Duration::from_millis(5)));
         drop(hold);
-    }
-
-    #[test]
-    fn a_thread_that_has_ended_waits_for_its_release() {
-        for release_before in [true, false] {
-            let inbox = Inbox::default();
-            let sender = inbox.sender();
-            let (done, goes_on) = mpsc::channel();
-            let thread = std::thread::spawn(move || {
-                inbox.end(LONG);
-                done.send(())
-            });
-            let owner = sender.owner(thread.thread());
-            if release_before {
-                owner.release();
-            }
-            assert!(owner.stop("test", LONG));
-            if !release_before {
-                goes_on.recv_timeout(Duration::from_millis(20)).expect_err("it waits");
-                owner.release();
-            }
-            assert_eq!(goes_on.recv(), Ok(()));
-        }
-        let inbox = Inbox::default();
-        let _owner = inbox.sender().owner(&std::thread::current());
-        let begin = Instant::now();
-        inbox.end(Duration::from_millis(5));
-        assert!(begin.elapsed() >= Duration::from_millis(5));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The sampler thread: its loop and its state.
 //!
-//! Problem: everything that may block, allocate or fault must happen away from the profiled threads, and its cost must
-//! depend on what is active.
-//! Approach: one native thread that the VM does not know, with every signal blocked. It wakes periodically, makes
-//! samples of the requests in the queues (`samples`), and sends batches and statistics.
+//! Problem: work that may block, allocate or fault must happen away from the profiled threads, and its cost must depend
+//! on what is active.
+//! Approach: a native thread that the VM does not know, with every signal blocked, wakes periodically, makes samples of
+//! the requests in the queues (`samples`), and sends batches and statistics.
 //! Invariant: a dictionary entry is sent before the first sample that refers to it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ use crate::period::aim::Clock;
 use crate::period::budget::Spent;
 use crate::period::interval::{self, Tuner};
 use crate::period::tick::Tick;
-use crate::process::{Gap, Process, ThreadKind, UnboundedStack};
+use crate::process::{Gap, Process, ThreadFacts, ThreadKind, UnboundedStack};
 use crate::proof::pause_wait::MARKER;
 use crate::proof::self_test::{CompiledWalks, SelfTest};
 use crate::proof::unloading::Unloading;
@@ -116,13 +116,14 @@ pub(crate) struct Worker<P: Process, M: Memory> {
 impl<P: Process, M: Memory> Worker<P, M> {
     /// Measures what has to be measured on this thread, and sends the first message.
     pub fn new(
-        (process, intake): (Arc<P>, Arc<Intake<P>>),
+        process: Arc<P>,
+        intake: Arc<Intake<P>>,
         settings: Settings<M>,
         vm: Vm<M>,
         mut hello: SessionFacts,
         destinations: Destinations,
     ) -> Self {
-        let tick = Tick::at_start(&*process, &settings.tuning);
+        let tick = Tick::at_start(&settings.tuning, |max_cpu_ns| process.measure_tick(max_cpu_ns));
         // A measured tick is more reliable than the kernel's claim.
         hello.kernel_tick_ns = if tick.ns == 0 { hello.kernel_tick_ns } else { tick.ns };
         // Perf events do not wait for it.
@@ -189,7 +190,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
     pub fn run(&mut self, inbox: &Inbox) -> End {
         let end = catch_unwind(AssertUnwindSafe(|| self.sample_until_end(inbox))).unwrap_or(End::Panic);
         match end {
-            End::Asked(_) => self.drain_rest(),
+            End::Stopped(_) => self.drain_rest(),
             End::NoDestination => return end,
             End::HandlerReplaced => {
                 self.process.stop(Some(Gap::HandlerReplaced));
@@ -213,28 +214,18 @@ impl<P: Process, M: Memory> Worker<P, M> {
     }
 
     fn sample_until_end(&mut self, inbox: &Inbox) -> End {
-        let (mut next_discover, mut discover_period) = (Instant::now(), FIRST_DISCOVER_PERIOD);
-        let mut next_flush = Instant::now() + FLUSH_PERIOD;
-        let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
+        let mut due = Due::begin(Instant::now());
         // While the program begins: at the end of a short one, it would wait for that.
         self.walker.refresh_libraries(&self.vm, self.process.library_loads());
         if !self.pace.is_exact() {
             self.drain();
         }
         loop {
-            let now = Instant::now();
-            let period = match self.shares_timers {
-                true => self.pace.period(now).min(DISCOVER_PERIOD),
-                false => self.pace.period(now),
-            };
-            let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
-            let end = match self.sleep(inbox, left.map_or(period, |left| left.min(period))) {
-                Woken::End(reason) => Some(reason),
-                Woken::Late | Woken::Asked => None,
-            };
+            let period = self.period(Instant::now());
+            let woken = self.sleep(inbox, period);
             let wanted_flush = inbox.wanted_flush();
             if let Some(observer) = &mut self.observer
-                && Instant::now() >= next_statistics
+                && Instant::now() >= due.statistics
             {
                 observer.on_second();
             }
@@ -242,8 +233,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if !is_paused {
                 self.drain();
             }
-            if let Some(reason) = end {
-                return End::Asked(reason);
+            if let Woken::End(reason) = woken {
+                return End::Stopped(reason);
             }
             if let Some(number) = wanted_flush {
                 self.send_statistics(true);
@@ -256,55 +247,78 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if self.deadline.is_some_and(|deadline| now >= deadline) {
                 return End::Duration;
             }
-            if let Some(observer) = &mut self.observer
-                && let Some(aim) = observer.aim(now, self.tuner.aim(self.tuner.shortest_ns(), self.tick.ns))
-                && !is_paused
-            {
-                self.process.aim(aim);
-                self.process.retune();
+            if !is_paused {
+                self.follow_observer(now);
             }
-            if now >= next_discover {
-                if !self.process.has_handler() {
-                    return End::HandlerReplaced;
+            if now >= due.discovery {
+                if let Some(end) = self.discover(is_paused) {
+                    return end;
                 }
-                if !self.process.has_descriptors() {
-                    return End::DescriptorsClosed;
-                }
-                self.process.discover();
-                if !is_paused {
-                    self.process.retune();
-                }
-                if self.walker.refresh(&self.vm, self.process.library_loads()) {
-                    let threads = self.process.threads();
-                    let marker = threads
-                        .iter()
-                        .find(|thread| thread.kind == ThreadKind::Gc && *thread.name == *MARKER);
-                    self.unloading.wait().set_marker(marker.map_or(0, |marker| marker.tid));
-                    self.pace.set_may_wait(self.unloading.is_all_proven());
-                }
-                next_discover = now + std::mem::replace(&mut discover_period, DISCOVER_PERIOD);
+                due.discovery = now + std::mem::replace(&mut due.discover_period, DISCOVER_PERIOD);
             }
             self.rotate_timers(now);
             self.retire_ended();
-            if now >= next_statistics {
-                self.virtual_threads.refill();
-                self.shrink_memory();
-                self.tune();
-                match self.schedule.after_round(self.stats.samples) {
-                    Extent::Nothing => {
-                        self.read_clocks(false);
-                        self.flush();
-                    }
-                    extent => self.send_statistics(extent == Extent::Whole),
-                }
-                next_statistics = now + STATISTICS_PERIOD;
-                next_flush = now + FLUSH_PERIOD;
-            } else if now >= next_flush {
+            if now >= due.statistics {
+                self.end_second();
+                (due.statistics, due.flush) = (now + STATISTICS_PERIOD, now + FLUSH_PERIOD);
+            } else if now >= due.flush {
                 if self.batch.len() >= FLUSH_SAMPLES {
                     self.flush();
                 }
-                next_flush = now + FLUSH_PERIOD;
+                due.flush = now + FLUSH_PERIOD;
             }
+        }
+    }
+
+    /// Returns the longest sleep from `now` on.
+    fn period(&self, now: Instant) -> Duration {
+        let longest = if self.shares_timers { DISCOVER_PERIOD } else { Duration::MAX };
+        let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
+        self.pace.period(now).min(longest).min(left)
+    }
+
+    /// Sets the aim of the observer, if it has another one.
+    fn follow_observer(&mut self, now: Instant) {
+        let shortest = self.tuner.aim(self.tuner.shortest_ns(), self.tick.ns);
+        if let Some(aim) = self.observer.as_mut().and_then(|observer| observer.aim(now, shortest)) {
+            self.process.aim(aim);
+            self.process.retune();
+        }
+    }
+
+    /// Looks for new threads and libraries; returns why the profile must end, if it must.
+    fn discover(&mut self, is_paused: bool) -> Option<End> {
+        if !self.process.has_handler() {
+            return Some(End::HandlerReplaced);
+        }
+        if !self.process.has_descriptors() {
+            return Some(End::DescriptorsClosed);
+        }
+        self.process.discover();
+        if !is_paused {
+            self.process.retune();
+        }
+        if self.walker.refresh(&self.vm, self.process.library_loads()) {
+            let threads = self.process.threads();
+            let is_marker = |thread: &&ThreadFacts| thread.kind == ThreadKind::Gc && *thread.name == *MARKER;
+            let marker = threads.iter().find(is_marker);
+            self.unloading.wait().set_marker(marker.map_or(0, |marker| marker.tid));
+            self.pace.set_may_wait(self.unloading.is_all_proven());
+        }
+        None
+    }
+
+    /// Does what is due once a second.
+    fn end_second(&mut self) {
+        self.virtual_threads.refill();
+        self.shrink_memory();
+        self.tune();
+        match self.schedule.after_round(self.stats.samples) {
+            Extent::Nothing => {
+                self.read_clocks(false);
+                self.flush();
+            }
+            extent => self.send_statistics(extent == Extent::Whole),
         }
     }
 
@@ -418,6 +432,21 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.send_statistics(true);
         self.destinations.send(&Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
         self.destinations.finish();
+    }
+}
+
+/// Times of recurring work.
+struct Due {
+    discovery: Instant,
+    discover_period: Duration,
+    flush: Instant,
+    statistics: Instant,
+}
+
+impl Due {
+    fn begin(now: Instant) -> Self {
+        let (flush, statistics) = (now + FLUSH_PERIOD, now + STATISTICS_PERIOD);
+        Self { discovery: now, discover_period: FIRST_DISCOVER_PERIOD, flush, statistics }
     }
 }
 

@@ -8,7 +8,7 @@ use stackwalk::Memory;
 use super::Worker;
 use crate::account::add_lost;
 use crate::clock;
-use crate::pacing::GivingWay;
+use crate::pacing::Pacer;
 use crate::process::{Gap, Process};
 use crate::proof::self_test;
 use crate::send::statistics::histogram_message;
@@ -31,9 +31,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
         // Read next to the clocks of the threads: sending may take long, and threads go on.
         let process_cpu_ns = clock::process_cpu_nanos().saturating_sub(self.process_cpu_before_ns);
         let mut threads = std::mem::take(&mut self.closed);
-        let mut giving_way = GivingWay::begin();
+        let mut pacer = Pacer::start();
         for account in self.accounts.iter_mut() {
-            giving_way.now_and_then();
+            pacer.rest_if_due();
             let counters = self.process.queue(account.facts.slot).lost();
             if self.has_failed {
                 account.abandon(counters);
@@ -71,9 +71,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let silent_ns = SILENT_NS.max(period_ns.saturating_mul(SILENT_PERIODS));
         let reads_all = whole || threads.len() <= MAX_READ;
         let mut silent = Vec::new();
-        let mut giving_way = GivingWay::begin();
+        let mut pacer = Pacer::start();
         for facts in threads {
-            giving_way.now_and_then();
+            pacer.rest_if_due();
             let account = self.accounts.open(&facts, &mut self.namer.names.dictionaries);
             // A thread that ends meanwhile keeps its last reading; its own callback or discovery adds the final one.
             if reads_all || account.dirty {

@@ -22,7 +22,7 @@ const PASSED_OVER_NS: u64 = DELIVERY_NS + 1_200;
 impl<P: Process, M: Memory> Worker<P, M> {
     /// Sets the period that processors and budget require; to be called once a second.
     pub(super) fn tune(&mut self) {
-        self.tick.after_round(&*self.process);
+        self.tick.after_round(|max_cpu_ns| self.process.measure_tick(max_cpu_ns));
         if self.tick.ns != 0 {
             self.tuner.set_tick(self.tick.ns);
         }
@@ -54,7 +54,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
     }
 
-    /// Tells the pace how soon a thread may fill its queue.
+    /// Adapts the pace to the time in which a thread may fill its queue.
     pub(super) fn set_queue_time(&mut self) {
         let entries = self.intake.with_state(|_, state| state.queue_sizes.smallest()) as u64;
         let period_ns = self.tuner.period_ns();

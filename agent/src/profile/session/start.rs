@@ -13,7 +13,7 @@ use sampler_thread::period::interval::Tuning;
 use sampler_thread::proof::code_freeing::CodeFreeing;
 use sampler_thread::proof::redefinition::Redefinition;
 use sampler_thread::proof::unloading::{Detector, Unloading};
-use sampler_thread::send::delivery::{Delivery, Target};
+use sampler_thread::send::delivery::{Delivery, Limits, Target};
 use sampler_thread::send::sink::Destinations;
 use sampler_thread::settings::Settings;
 use sampler_thread::walk::routines::Routines;
@@ -227,15 +227,16 @@ impl Start {
         let Options { token, window, end_silence, abandon, .. } = &self.options;
         let excluded = Arc::clone(registry);
         let on_thread = Box::new(move |tid| excluded.exclude(tid));
-        let delivery = Delivery::new(target, token.clone(), (*window, *end_silence), on_thread)
-            .map_err(Refusal::NoThread)?;
-        destinations.add(Box::new(delivery.abandoning_after(*abandon)));
+        let limits = Limits { window: *window, end_silence: *end_silence, abandon: *abandon };
+        let delivery = Delivery::new(target, token.clone(), limits, on_thread).map_err(Refusal::NoThread)?;
+        destinations.add(Box::new(delivery));
         Ok(destinations)
     }
 
     fn parts(&self, hotspot: &HotSpot, now: fn() -> u64) -> Parts {
         let memory = self.host.memory;
-        let symbols = Arc::new(HiddenSymbols::new(self.host.library.clone()));
+        let (path, bias) = self.host.library.clone();
+        let symbols = Arc::new(HiddenSymbols::new(path, bias));
         let detector = Detector::choose(hotspot, memory, self.has_pause_events);
         tracing::info!("class unloading is detected by: {}", detector.name());
         let unloading = Arc::new(Unloading::new(

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::{Mutex, MutexGuard};
 use queue::Capacity;
 use sampler_thread::clock::{ThreadClock, thread_cpu_nanos};
-use sampler_thread::pacing::GivingWay;
+use sampler_thread::pacing::Pacer;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{Coverage, Gap, ThreadFacts, ThreadKind};
 
@@ -100,9 +100,9 @@ impl Registry {
 
     /// Makes the profile begin now, in a program that runs already: CPU time that threads have used is not part of it.
     pub fn exclude_time_until_now(&self) {
-        let mut giving_way = GivingWay::begin();
+        let mut pacer = Pacer::start();
         let clocks = kernel::list().into_iter().filter_map(|tid| {
-            giving_way.now_and_then();
+            pacer.rest_if_due();
             Some((tid, self.clock.read(tid).ok()?))
         });
         let clocks = clocks.collect();
@@ -218,9 +218,9 @@ impl Registry {
             table.parked.clear();
             table.entries.len()
         };
-        let mut giving_way = GivingWay::begin();
+        let mut pacer = Pacer::start();
         for first in (0..slots).step_by(LOOKED_AT_ONCE) {
-            giving_way.now_and_then();
+            pacer.rest_if_due();
             let last = slots.min(first + LOOKED_AT_ONCE);
             let taken: Vec<_> = {
                 let mut table = self.table.lock();
@@ -427,9 +427,9 @@ impl Registry {
             };
             alive.iter().copied().enumerate().filter_map(&mut is_new).collect()
         };
-        let mut giving_way = GivingWay::begin();
+        let mut pacer = Pacer::start();
         for tid in found {
-            giving_way.now_and_then();
+            pacer.rest_if_due();
             // Without the lock: a file for each thread.
             let Some(name) = name_of(tid) else { continue };
             let kind = kernel::kind_of(&name);

@@ -1,10 +1,10 @@
 //! Dictionary entries in the backlog, except those of threads.
 //!
-//! Problem: a collector may lose everything during an absence, including entries that were acknowledged long before,
-//! and merged rows refer to them by ids whose meaning the agent does not keep.
-//! Approach: in a long absence the sampler once sends everything again that it uses from then on, with new ids (a
-//! renewal); these entries wait, or are in the window, until the collector is back. If it has lost its memory, rows
-//! that refer to older entries lose their stacks.
+//! Problem: a collector may lose everything during an absence, including acknowledged entries, and merged rows refer to
+//! them by ids whose meaning the agent does not keep.
+//! Approach: once in a long absence the sampler sends every entry again with its next use and a new id (a renewal);
+//! these entries wait, or are in the window, until the collector is back. If it has lost its memory, rows that refer to
+//! older entries lose their stacks.
 //! Invariant: entries are sent before any row that refers to them, and refer only to entries that the collector has.
 
 use proto::v1::Dictionary;

@@ -1,9 +1,9 @@
 //! Merges samples in the backlog: sums by (time, thread, stack), coarser in time the more there are.
 //!
-//! Problem: an absence of the collector of an hour must take bounded memory and lose no CPU time.
-//! Approach: rows are keyed by the time, rounded to a resolution that doubles whenever there are too many rows. If an
-//! hour is not coarse enough, stacks are given up, which leaves one row for each thread; [`super::threads`] limits the
-//! number of threads.
+//! Problem: an hour without the collector must take bounded memory and lose no CPU time.
+//! Approach: the times of rows are rounded to a resolution that doubles whenever there are too many rows. At the
+//! coarsest, stacks are given up, which leaves one row for each thread; [`super::threads`] limits the number of
+//! threads.
 //! Invariant: sums of CPU time and of counts stay the same.
 
 use std::hash::BuildHasherDefault;

@@ -1,16 +1,14 @@
 //! Delivery to a collector that may be slow, unreachable or restarted.
 //!
-//! Problem: because of its collector a profile must not lose CPU time, must not use unbounded memory, and must not make
-//! the sampler wait.
+//! Problem: because of its collector a profile must not lose CPU time, use unbounded memory or let the sampler wait.
 //! Approach: messages stay in a bounded window ([`window`]) until they are acknowledged; a dedicated thread
 //! ([`sender`]) sends them, over as many connections as necessary. While the window is full, samples are merged
 //! ([`merge`]) and dictionary entries are kept in a backlog ([`backlog`]).
 //! Invariant: a sent message refers only to dictionary entries that precede it, and the CPU time of all sent samples
-//! adds up to that of all samples.
-//! Bounds: the backlog takes at most about 40 MB, and some 300 bytes for each live thread ([`threads`], [`entries`],
-//! [`merge`]). Beyond, it gives up resolution: of time first, then stacks, then ended threads.
-//! Exception: messages that are in the window when the collector loses its memory are sent unchanged, and may refer to
-//! entries that were acknowledged before.
+//! adds up to that of all samples. Messages that are in the window when the collector loses its memory are an
+//! exception: they are sent unchanged, and may refer to entries that were acknowledged before. Bounds: the backlog
+//! takes at most about 40 MB, and some 300 bytes for each live thread. Beyond, it gives up resolution ([`threads`],
+//! [`entries`], [`merge`]): of time first, then stacks, then ended threads.
 
 mod backlog;
 mod entries;
@@ -46,9 +44,21 @@ pub const DEFAULT_WINDOW: u64 = 4 << 20;
 /// Length of the secret that proves to a collector that a connection belongs to the session.
 const SECRET_BYTES: usize = 16;
 
-/// Longest silence of a collector while the JVM ends: most acknowledgements cross a network within it, and nobody
-/// notices that a program ends so much later.
+/// Longest silence of a collector while the JVM ends: most acknowledgements cross a network within it, and a program
+/// may end so much later without notice.
 pub const DEFAULT_END_SILENCE: Duration = Duration::from_millis(80);
+
+/// Limits of a delivery.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Unacknowledged bytes from which on samples are merged.
+    pub window: u64,
+    /// Longest silence of the collector at the end of the session, after which it is given up.
+    pub end_silence: Duration,
+    /// Time without a connection after which the collector is given up; `None` for never. A Unix socket that a killed
+    /// command has left in a private directory is then removed with the directory.
+    pub abandon: Option<Duration>,
+}
 
 /// Called first on the sending thread, with its kernel thread id.
 pub type OnThread = Box<dyn FnOnce(i32) + Send + Sync>;
@@ -59,11 +69,8 @@ pub struct Delivery {
     token: String,
     encoder: Encoder,
     window: Arc<Window>,
-    /// Longest silence of the collector at the end of the session.
-    end_silence: Duration,
-    /// Time without the collector after which it is given up.
-    abandon: Option<Duration>,
-    /// What wakes the sending thread and its first call, until it starts.
+    limits: Limits,
+    /// The wake-ups of the sending thread and its first call, until it starts.
     to_start: Option<(WakeUps, OnThread)>,
     /// The sending thread, once it runs.
     thread: Option<JoinHandle<()>>,
@@ -73,40 +80,24 @@ pub struct Delivery {
 impl Delivery {
     /// A destination that connects when the session begins; `on_thread` runs on the sending thread.
     ///
-    /// From `window` unacknowledged bytes on samples are merged. At the end of the session a collector that
-    /// acknowledges nothing for `end_silence` is given up.
-    ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub fn new(
-        target: Target,
-        token: String,
-        (window, end_silence): (u64, Duration),
-        on_thread: OnThread,
-    ) -> io::Result<Self> {
+    pub fn new(target: Target, token: String, limits: Limits, on_thread: OnThread) -> io::Result<Self> {
         let (waker, wake_ups) = wake::pair()?;
         Ok(Self {
             target,
             token,
             encoder: Encoder::default(),
-            window: Arc::new(Window::new(window, waker)),
-            end_silence,
-            abandon: None,
+            window: Arc::new(Window::new(limits.window, waker)),
+            limits,
             to_start: Some((wake_ups, on_thread)),
             thread: None,
             backlog: Backlog::new(),
         })
     }
 
-    /// Gives the collector up once no connection to it could be made for `limit`; `None` for never.
-    ///
-    /// A Unix socket that a killed command has left in a private directory is then removed with the directory.
-    pub fn abandoning_after(self, limit: Option<Duration>) -> Self {
-        Self { abandon: limit, ..self }
-    }
-
     fn begin(&mut self, hello: &v1::Hello) -> Result<(), SinkError> {
-        // Without random numbers of the system the session has no secret, and anyone may continue it who knows its id.
+        // Without random numbers of the system the session has no secret: its id is enough to continue it.
         let mut secret = vec![0; SECRET_BYTES];
         if rustls::crypto::ring::default_provider().secure_random.fill(&mut secret).is_err() {
             secret.clear();
@@ -115,7 +106,7 @@ impl Delivery {
         let window = Arc::clone(&self.window);
         self.encoder.encode(&Body::Hello(hello), |_, framed| window.set_hello(framed))?;
         let Some((wake_ups, on_thread)) = self.to_start.take() else { return Ok(()) };
-        let (target, abandon) = (self.target.clone(), self.abandon);
+        let (target, abandon) = (self.target.clone(), self.limits.abandon);
         let (running, started) = channel::<()>();
         // The new thread inherits the signal mask of the sampler thread, which blocks every signal.
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
@@ -205,7 +196,7 @@ impl Sink for Delivery {
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
-        match self.window.close(self.end_silence) {
+        match self.window.close(self.limits.end_silence) {
             0 => {
                 // Nothing is left to send or to wait for.
                 let _ = self.thread.take().map(JoinHandle::join);
@@ -218,7 +209,7 @@ impl Sink for Delivery {
             }
             left => Err(SinkError::Undelivered(format!(
                 "it acknowledged nothing for {:?}, {left} messages are not acknowledged",
-                self.end_silence
+                self.limits.end_silence
             ))),
         }
     }

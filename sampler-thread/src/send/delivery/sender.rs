@@ -6,7 +6,6 @@
 //! Invariant: the thread ends after the session, when everything is acknowledged or the collector does not answer, and
 //! during the session only if the collector is given up.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::AsFd;
@@ -35,45 +34,25 @@ const LONGEST_WAIT_MS: u16 = 10_000;
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Why a connection ended.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum SendError {
-    Io(io::Error),
-    /// The peer is no collector.
-    Framing(FramingError),
-    /// The collector refused, for this reason.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    #[error("the peer is no collector: {0}")]
+    Framing(#[from] FramingError),
+    #[error("rejected: {0}")]
     Rejected(String),
+    #[error("the collector closed the connection")]
     Closed,
-    /// No answer to the first message.
+    #[error("no answer within {:?}", HELLO_TIMEOUT)]
     Silent,
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Framing(error) => write!(f, "the peer is no collector: {error}"),
-            Self::Rejected(reason) => write!(f, "rejected: {reason}"),
-            Self::Closed => f.write_str("the collector closed the connection"),
-            Self::Silent => write!(f, "no answer within {HELLO_TIMEOUT:?}"),
-        }
-    }
-}
-
-impl From<io::Error> for SendError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
 }
 
 impl From<Errno> for SendError {
     fn from(error: Errno) -> Self {
         Self::Io(error.into())
-    }
-}
-
-impl From<Lost> for SendError {
-    fn from(lost: Lost) -> Self {
-        Self::Io(lost.into())
     }
 }
 
@@ -250,7 +229,7 @@ impl Open {
     /// Returns the highest acknowledgement among the received messages.
     fn acknowledged(&mut self) -> Result<Option<u64>, SendError> {
         let mut highest = None;
-        while let Some(message) = self.decoder.next::<CollectorMessage>().map_err(SendError::Framing)? {
+        while let Some(message) = self.decoder.next::<CollectorMessage>()? {
             match message.body {
                 Some(collector_message::Body::Acknowledgement(ack)) => {
                     highest = highest.max(Some(ack.sequence));

@@ -1,7 +1,6 @@
 //! Threads in the backlog: their entries and accounts.
 //!
-//! Problem: a program may start ten million short threads during an absence of the collector; an entry, an account and
-//! a row for each take too much memory.
+//! Problem: a program may start ten million short threads while the collector is absent.
 //! Approach: from [`MAX_WAITING`] entries on, the threads with the least CPU time are folded until half of the entries
 //! are left: ended platform threads into one entry for each kind of thread, named [`ENDED`]; virtual threads into their
 //! carrier, which has their account anyway.
@@ -138,7 +137,7 @@ impl Threads {
         accounts
     }
 
-    /// Forgets ended threads; to be called only when no row refers to them.
+    /// Removes ended threads; to be called only when no row refers to them.
     pub fn forget_ended(&mut self) {
         for thread in std::mem::take(&mut self.ended_sent) {
             self.sent.remove(&thread);

@@ -33,36 +33,25 @@ const SYSTEM_ROOTS: [&str; 3] =
 const PRIVATE_PREFIX: &str = "tickwalk-";
 
 /// Why a TLS target cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// The file with certificates cannot be read.
+    #[error("cannot read {}: {}", .0.display(), .1)]
     Unreadable(PathBuf, String),
     /// The file holds no certificate.
+    #[error("{} holds no certificate in PEM form", .0.display())]
     NoCertificate(PathBuf),
     /// No file was given and the system has none of the known ones.
+    #[error("the system has no known file of trusted certificates; name one with ca=PATH")]
     NoSystemRoots,
     /// The host is neither a name nor an address.
+    #[error("'{0}' is neither a host name nor an IP address")]
     BadName(String),
     /// rustls refused the configuration.
+    #[error("TLS cannot be set up: {0}")]
     Config(rustls::Error),
 }
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            Self::NoCertificate(path) => write!(f, "{} holds no certificate in PEM form", path.display()),
-            Self::NoSystemRoots => {
-                f.write_str("the system has no known file of trusted certificates; name one with ca=PATH")
-            }
-            Self::BadName(host) => write!(f, "'{host}' is neither a host name nor an IP address"),
-            Self::Config(error) => write!(f, "TLS cannot be set up: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 /// The address of a collector.
 #[derive(Clone)]

@@ -2,8 +2,7 @@
 //!
 //! Problem: a dictionary after a burst of class loading, or the accounts of 100,000 threads, exceed the longest
 //! message.
-//! Approach: columns and lists are split into several messages of about [`PART_BYTES`], in the order of their
-//! references.
+//! Approach: columns and lists are split into messages of about [`PART_BYTES`], in the order of their references.
 //! Invariant: every entry is in exactly one message, before those that refer to it.
 
 use prost::Message as _;
@@ -14,6 +13,8 @@ use crate::clock;
 
 /// Encoded size aimed at: far below the limit of 4 MiB, far above the cost of a message.
 const PART_BYTES: usize = 1 << 20;
+/// Rows of a message: a row of any kind takes less than 32 bytes.
+const ROWS: usize = PART_BYTES / 32;
 
 /// Frames the messages of one destination with sequence numbers.
 #[derive(Debug, Default)]
@@ -91,71 +92,60 @@ fn split_dictionary(dictionary: Dictionary) -> Vec<Body> {
     parts.into_iter().map(Body::Dictionary).collect()
 }
 
-/// Splits strings by their length, other entries by their number: a row of any kind takes less than 32 bytes.
+/// Splits strings by their length, other entries by their number.
 fn split_entries(entries: Entries, parts: &mut Vec<Dictionary>) {
-    const ROWS: usize = PART_BYTES / 32;
     let message = |entries| Dictionary { entries: Some(entries), ..Dictionary::default() };
     let mut first_string = entries.first_string;
-    let mut string = Vec::new();
-    let mut bytes = 0;
-    for text in entries.string {
-        bytes += text.len() + 6;
-        string.push(text);
-        if bytes >= PART_BYTES {
-            let first = first_string;
-            first_string += string.len() as u32;
-            let string = std::mem::take(&mut string);
-            parts.push(message(Entries { first_string: first, string, ..Entries::default() }));
-            bytes = 0;
-        }
-    }
-    if !string.is_empty() {
-        parts.push(message(Entries { first_string, string, ..Entries::default() }));
-    }
+    split_list(entries.string, parts, |string| {
+        let first = first_string;
+        first_string += string.len() as u32;
+        message(Entries { first_string: first, string, ..Entries::default() })
+    });
     let starts = |rows: usize| (0..rows).step_by(ROWS);
     for start in starts(entries.method_class.len()) {
-        let column_part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
         parts.push(message(Entries {
             first_method: entries.first_method + start as u32,
-            method_class: column_part(&entries.method_class),
-            method_name: column_part(&entries.method_name),
-            method_signature: column_part(&entries.method_signature),
-            method_source: column_part(&entries.method_source),
-            method_modifiers: column_part(&entries.method_modifiers),
+            method_class: part(&entries.method_class, start),
+            method_name: part(&entries.method_name, start),
+            method_signature: part(&entries.method_signature, start),
+            method_source: part(&entries.method_source, start),
+            method_modifiers: part(&entries.method_modifiers, start),
             ..Entries::default()
         }));
     }
     for start in starts(entries.frame_kind.len()) {
-        let column_part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
-        let signed = |column: &[i32]| column.iter().skip(start).take(ROWS).copied().collect();
         parts.push(message(Entries {
             first_frame: entries.first_frame + start as u32,
-            frame_kind: signed(&entries.frame_kind),
-            frame_method: column_part(&entries.frame_method),
-            frame_bci: signed(&entries.frame_bci),
-            frame_line: column_part(&entries.frame_line),
-            frame_symbol: column_part(&entries.frame_symbol),
-            frame_library: column_part(&entries.frame_library),
+            frame_kind: part(&entries.frame_kind, start),
+            frame_method: part(&entries.frame_method, start),
+            frame_bci: part(&entries.frame_bci, start),
+            frame_line: part(&entries.frame_line, start),
+            frame_symbol: part(&entries.frame_symbol, start),
+            frame_library: part(&entries.frame_library, start),
             ..Entries::default()
         }));
     }
     for start in starts(entries.node_frame.len()) {
-        let column_part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
         parts.push(message(Entries {
             first_node: entries.first_node + start as u32,
-            node_parent: column_part(&entries.node_parent),
-            node_frame: column_part(&entries.node_frame),
+            node_parent: part(&entries.node_parent, start),
+            node_frame: part(&entries.node_frame, start),
             ..Entries::default()
         }));
     }
     // After all nodes, to which they refer.
-    for (nodes, ids) in entries.stack_node.chunks(ROWS).zip(entries.stack_id.chunks(ROWS)) {
+    for start in starts(entries.stack_node.len()) {
         parts.push(message(Entries {
-            stack_node: nodes.to_vec(),
-            stack_id: ids.to_vec(),
+            stack_node: part(&entries.stack_node, start),
+            stack_id: part(&entries.stack_id, start),
             ..Entries::default()
         }));
     }
+}
+
+/// Returns the rows of a column that are in the message from `start` on.
+fn part<T: Copy>(column: &[T], start: usize) -> Vec<T> {
+    column.iter().skip(start).take(ROWS).copied().collect()
 }
 
 /// Splits the accounts; every part contains the rest, which is small and cumulative.
@@ -166,7 +156,11 @@ fn split_statistics(mut statistics: Statistics) -> Vec<Body> {
     parts.into_iter().map(Body::Statistics).collect()
 }
 
-fn split_list<T: prost::Message, M>(entries: Vec<T>, parts: &mut Vec<M>, message: impl Fn(Vec<T>) -> M) {
+fn split_list<T: prost::Message, M>(
+    entries: Vec<T>,
+    parts: &mut Vec<M>,
+    mut message: impl FnMut(Vec<T>) -> M,
+) {
     let mut part = Vec::new();
     let mut bytes = 0;
     for entry in entries {

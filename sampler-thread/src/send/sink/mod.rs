@@ -8,7 +8,6 @@
 mod encoder;
 mod file;
 
-use std::fmt;
 use std::io;
 
 use proto::framing::FramingError;
@@ -18,39 +17,18 @@ pub use encoder::Encoder;
 pub use file::FileSink;
 
 /// Why a destination was dropped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
     /// Writing failed.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// A message could not be encoded.
-    Framing(FramingError),
+    #[error(transparent)]
+    Framing(#[from] FramingError),
     /// The collector has not acknowledged everything; describes the rest.
+    #[error("{0}")]
     Undelivered(String),
-}
-
-impl fmt::Display for SinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Framing(error) => error.fmt(f),
-            Self::Undelivered(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for SinkError {}
-
-impl From<io::Error> for SinkError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<FramingError> for SinkError {
-    fn from(error: FramingError) -> Self {
-        Self::Framing(error)
-    }
 }
 
 /// A destination of messages.
