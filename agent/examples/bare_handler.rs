@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(128 << 10, 8)];
     let mut shared = support::shared(signal, &plan, |_| 4_000_000, None);
     (shared.offsets.cont_entry, shared.offsets.saved_exception_pc) = (Some(0), Some(0));
-    let shared = slots::publish(shared).map_err(|_| "no memory")?;
+    let shared = slots::publish(shared);
     install::install(signal)?;
     let slot = shared.slots.get(SLOT).ok_or("no slot")?;
     let region = Box::leak(vec![MaybeUninit::uninit(); Capacity::Entries32.bytes() + 64].into_boxed_slice());

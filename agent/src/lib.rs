@@ -29,7 +29,7 @@ extern crate self as tickwalk;
 
 pub mod clock;
 mod dumps;
-mod guest;
+pub mod guest;
 #[allow(unsafe_code, reason = "signal handlers and the memory that they touch")]
 pub mod handler;
 #[allow(unsafe_code, reason = "called by the signal handler")]

@@ -21,7 +21,7 @@ fn a_renamed_thread_is_judged_again() {
     let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };
     let mut choice = ThreadChoice::default();
     choice.sample("kept*").expect("valid");
-    let registry = Registry::new(shared, RingMemory::default(), (signal, choice), ThreadClock::Cpu, aim);
+    let registry = Registry::new(shared, RingMemory::default(), choice, ThreadClock::Cpu, aim);
     let tid = nix::unistd::gettid().as_raw();
     let mut thread =
         JavaThread { address: 0x7f00_0000_1000, stack_low: 0, stack_high: 0, name: "other".to_owned() };
@@ -56,7 +56,7 @@ fn a_traced_thread_has_no_timer_and_its_cpu_time_is_claimed_once() {
     let aim = Aim { interval_ns: INTERVAL_NS, tick_ns: INTERVAL_NS, period_ns: INTERVAL_NS };
     let mut choice = ThreadChoice::default();
     choice.skip("skipped").expect("valid");
-    let registry = Registry::new(shared, RingMemory::default(), (signal, choice), ThreadClock::Cpu, aim);
+    let registry = Registry::new(shared, RingMemory::default(), choice, ThreadClock::Cpu, aim);
     let registry = registry.traced(true);
     let tid = nix::unistd::gettid().as_raw();
     let thread =

@@ -106,7 +106,7 @@ const INTERVAL_NS: u64 = 4_000_000;
 
 fn publish(signal: i32) -> &'static Shared {
     let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(256 << 10, 64)];
-    slots::publish(support::shared(signal, &plan, |number| (number + 1) * INTERVAL_NS, None)).expect("memory")
+    slots::publish(support::shared(signal, &plan, |number| (number + 1) * INTERVAL_NS, None))
 }
 
 /// Bounds of the calling thread's stack.

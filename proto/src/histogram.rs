@@ -1,4 +1,4 @@
-//! Quantiles of [`Histogram`] messages.
+//! The buckets of [`Histogram`] messages: recording, and quantiles.
 //!
 //! Durations range from a hundred cycles to milliseconds, and both ends matter. So each power of two has eight buckets,
 //! and the relative error is at most 1/8. Values below eight have a bucket each; a value `v >= 8` with
@@ -8,6 +8,43 @@ use crate::v1::Histogram;
 
 /// Number of buckets: the largest value, 2^64 - 1, is in bucket 495.
 pub const BUCKETS: usize = 496;
+
+/// Returns the bucket of `value`. Allocates nothing and does not panic, so a signal handler may call it.
+pub const fn bucket_of(value: u64) -> usize {
+    if value < 8 {
+        return value as usize;
+    }
+    let exponent = value.ilog2();
+    8 * (exponent as usize - 2) + ((value >> (exponent - 3)) & 7) as usize
+}
+
+/// Counts of recorded values, by bucket (4 KB).
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    counts: Box<[u64; BUCKETS]>,
+    max: u64,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { counts: Box::new([0; BUCKETS]), max: 0 }
+    }
+}
+
+impl Recorder {
+    /// Records a value; allocates nothing.
+    pub fn record(&mut self, value: u64) {
+        self.counts[bucket_of(value)] += 1;
+        self.max = self.max.max(value);
+    }
+
+    /// Returns the message with the buckets that are not empty, in ascending order.
+    pub fn to_message(&self) -> Histogram {
+        let filled = (0_u32..).zip(self.counts.iter().copied()).filter(|&(_, count)| count > 0);
+        let (bucket, bucket_count) = filled.unzip();
+        Histogram { count: self.counts.iter().sum(), max: self.max, bucket, bucket_count }
+    }
+}
 
 /// Returns the smallest value of a bucket below [`BUCKETS`].
 const fn lowest_in(index: usize) -> u64 {

@@ -1,26 +1,13 @@
 //! Bucket arithmetic of histograms.
 
 use proptest::prelude::*;
-use proto::histogram::{BUCKETS, quantile, range_of};
+use proto::histogram::{BUCKETS, Recorder, bucket_of, quantile, range_of};
 use proto::v1::Histogram;
 
-/// Returns the bucket of a value, by the formula of `profiler.proto`.
-fn bucket_of(value: u64) -> usize {
-    if value < 8 {
-        return value as usize;
-    }
-    let exponent = value.ilog2();
-    8 * (exponent as usize - 2) + ((value >> (exponent - 3)) & 7) as usize
-}
-
 fn histogram(values: &[u64]) -> Histogram {
-    let mut message = Histogram { count: values.len() as u64, ..Histogram::default() };
-    for &value in values {
-        message.bucket.push(bucket_of(value) as u32);
-        message.bucket_count.push(1);
-        message.max = message.max.max(value);
-    }
-    message
+    let mut recorder = Recorder::default();
+    values.iter().for_each(|&value| recorder.record(value));
+    recorder.to_message()
 }
 
 #[test]

@@ -7,9 +7,7 @@
 #![cfg(not(loom))]
 #![allow(missing_docs)]
 
-use queue::{
-    Capacity, Histogram, ReadySet, Request, RingStorage, SlabClass, SnapshotHandle, SnapshotPool, ThreadQueue,
-};
+use queue::{Capacity, ReadySet, Request, RingStorage, SlabClass, SnapshotHandle, SnapshotPool, ThreadQueue};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU8;
 use std::time::Instant;
@@ -116,7 +114,4 @@ fn main() {
         held.push(slab);
     }
     report("acquire, pool empty", || time(ENTRIES, || assert!(pool.acquire(black_box(8000)).is_none())));
-
-    let histogram = Histogram::new();
-    report("histogram record", || time(ENTRIES * BATCHES, || histogram.record(black_box(12_345))));
 }

@@ -1,13 +1,12 @@
 //! Deliberate faults, with which the loom tests show that they would notice a real one.
 //!
-//! Problem: a loom test proves little unless it is seen to fail.
-//! Approach: [`Fault`] names each ordering the proofs rest on. `with_fault` weakens one of them inside a model, and
-//! `tests/loom.rs` asserts that loom then finds the race.
-//! Outside of loom [`ordering`] returns its argument and compiles to nothing.
+//! [`Fault`] names each ordering that the proofs rest on. `with_fault` weakens one of them inside a model, and
+//! `tests/loom.rs` asserts that loom then finds the race. Outside of loom [`ordering`] returns its argument and
+//! compiles to nothing.
 
 use crate::sync::Ordering;
 
-/// An ordering or step that the correctness of this crate depends on, and that a loom test may break on purpose.
+/// An ordering or step that the correctness of this crate depends on, and that a loom test may break.
 ///
 /// The table in the crate documentation says what each ordering pairs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //!   SnapshotPool::acquire -> write -> publish ---- slabs ----> view -> bytes -> drop (slab is free again)
 //!   ThreadQueue::push ------------- tail [ring of Requests] head ------> try_drain -> Request, Request, ...
 //!   ReadySet::mark ---------------- which queues have requests --------> take -> index, index, ...
-//!   LostCounters::add, Histogram::record                                 snapshot
+//!   LostCounters::add                                                    snapshot
 //! ```
 //!
 //! # Rooms, from the bottom up
@@ -19,7 +19,6 @@
 //! - `sync`: atomics and cells, loom's in a model.
 //! - `fault`: orders that a test weakens.
 //! - `lost`: counters of refusals.
-//! - `histogram`: counts by size.
 //! - `ready_set`: which queues have requests.
 //! - `pool`: slabs for copies of stacks.
 //! - `ring`: queues of requests, their sizes, and the ring of the stack-walk API.
@@ -79,7 +78,7 @@
 //! // In the sampler thread.
 //! for index in READY.take(8) {
 //!     assert_eq!(index, 7);
-//!     for request in QUEUE.try_drain().expect("nobody else drains") {
+//!     for request in QUEUE.try_drain().expect("the only drain") {
 //!         assert_eq!(request.pc, 0x7f00);
 //!         let view = pool.view(request.snapshot, request.snapshot_len as usize).unwrap();
 //!         assert_eq!(view.bytes(), b"return addresses");
@@ -96,7 +95,8 @@
 //! | ring `head` (heapless) | consumer, after reading the slot | producer, before reusing the slot | the free slot |
 //! | `ThreadQueue::state` | end of `install` | `push`, `try_drain` | the ring ends |
 //! | `ThreadQueue::state`, ring offered | `Drain::offer` | `push`, `adopt` | the offered producer end |
-//! | `ThreadQueue::state`, offer taken | `push`, `adopt`, when they take the offer | `Drain::next` | all that was pushed to the old ring; its producer end |
+//! | `ThreadQueue::state`, offer taken | `push`, `adopt`, when they take the offer | `Drain::next` | all that was
+//! pushed to the old ring; its producer end |
 //! | `ThreadQueue::draining` | drop of `Drain` | `try_drain` | the consumer end, the ring's `head` |
 //! | `ReadySet` flag | store in `mark` | swap in `take` | requests pushed before `mark` |
 //! | `FreeList::word` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
@@ -110,7 +110,7 @@
 //!
 //! Everything else is relaxed: `FreeList::word` publishes `SlabHeader::next`, the slab's owner makes the other changes
 //! of `SlabHeader::control` and the push that follows publishes them, and
-//! [`LostCounters`], [`Histogram`] and the pool's counters are statistics that publish nothing.
+//! [`LostCounters`] and the pool's counters are statistics that publish nothing.
 //!
 //! Loom explores these protocols, and `tests/loom.rs` shows for each that it detects a weakened order; a model with the
 //! same orders replaces the ring itself.
@@ -120,6 +120,13 @@
 
 #![no_std]
 #![deny(unsafe_code)]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 #![warn(missing_docs)]
 
 #[cfg(not(target_has_atomic = "64"))]
@@ -129,7 +136,6 @@ compile_error!("the queue needs a target with 64-bit atomics");
 extern crate std;
 
 mod fault;
-mod histogram;
 mod lost;
 mod pool;
 mod ready_set;
@@ -138,9 +144,9 @@ mod sync;
 
 #[cfg(loom)]
 pub use fault::{Fault, with_fault};
-pub use histogram::{Histogram, HistogramSnapshot};
 pub use lost::{Lost, LostCause, LostCounters};
 pub use pool::plan::{MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
+pub use pool::prefetch::prefetch_for_reading;
 pub use pool::slab_header::SnapshotHandle;
 pub use pool::slabs::{Slab, SnapshotPool, SnapshotView};
 pub use pool::stats::{ClassStats, PoolStats};

@@ -1,18 +1,9 @@
 //! Counters of lost samples, by cause.
 //!
-//! Problem: the account of CPU time closes only if every refused request is counted with the time it stood for.
-//! Approach: one count and one sum of nanoseconds for each cause, each a relaxed atomic.
-//! The counters order nothing and publish nothing, so relaxed is enough: a reader may see a count without its
-//! nanoseconds for a moment, never a torn or lost addition.
+//! Problem: the account of CPU time closes only if every refused request is counted with its time.
+//! Approach: a count and a sum of nanoseconds for each cause. Relaxed: they order nothing; a reader may see a count
+//! before its nanoseconds.
 //! Invariant: all zero bytes are valid counters at zero.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use crate::sync::{AtomicU64, Ordering, array_of, constructor};
 
@@ -22,32 +13,24 @@ use crate::sync::{AtomicU64, Ordering, array_of, constructor};
 pub enum LostCause {
     /// The thread's ring had no free entry.
     QueueFull,
-    /// The thread ran without a timer of its own for this time.
-    NoTimer,
     /// The signal arrived after the session had begun to stop.
     Stopping,
-    /// The delivery carried no context that could be trusted.
-    BadContext,
-    /// The signal arrived after its timer had been replaced; it stands for no time, because the next timer accounts for
-    /// it.
+    /// The signal arrived after its timer had been replaced; it stands for no time, which the next timer covers.
     Overtaken,
 }
 
 impl LostCause {
     /// Number of causes.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 3;
 
     /// All causes, in the order of [`LostCause::index`].
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::QueueFull, Self::NoTimer, Self::Stopping, Self::BadContext, Self::Overtaken];
+    pub const ALL: [Self; Self::COUNT] = [Self::QueueFull, Self::Stopping, Self::Overtaken];
 
     /// Stable name for the wire and for output, in snake_case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
-            Self::NoTimer => "no_timer",
             Self::Stopping => "stopping",
-            Self::BadContext => "bad_context",
             Self::Overtaken => "overtaken",
         }
     }
@@ -111,9 +94,8 @@ impl LostCounters {
         })
     }
 
-    /// Sets all counters to zero, for the next thread that uses the queue.
-    ///
-    /// Concurrent additions may be lost: the caller makes sure that there are none.
+    /// Sets all counters to zero for the next thread that uses the queue. The caller ensures that nothing is added
+    /// meanwhile.
     pub fn reset(&self) {
         // Relaxed: pairs with nothing.
         self.counts.iter().chain(&self.nanos).for_each(|counter| counter.store(0, Ordering::Relaxed));
@@ -123,11 +105,6 @@ impl LostCounters {
     pub fn count(&self, cause: LostCause) -> u64 {
         // Relaxed: pairs with nothing.
         self.counts.get(cause.index()).map_or(0, |count| count.load(Ordering::Relaxed))
-    }
-
-    /// CPU time lost to all causes together, in nanoseconds; saturates.
-    pub fn total_nanos(&self) -> u64 {
-        self.snapshot().iter().fold(0, |sum, lost| sum.saturating_add(lost.nanos))
     }
 }
 

@@ -1,38 +1,28 @@
 //! The queues that may hold requests.
 //!
-//! Problem: the cost of draining must follow the active queues, not all queues, and a mark must cost the handler almost
-//! nothing: a locked instruction after the handler has copied a stack waits until the copy has left the store buffer.
-//! Approach: one byte for each queue in a dense array. The handler stores 1, always; the consumer scans the bytes,
-//! 10,000 of them in about a microsecond, and swaps those that are set for 0 before it drains their queues.
+//! Problem: draining must cost in proportion to the active queues, and a mark almost nothing: after the copy of a
+//! stack, a locked instruction waits until the copy has left the store buffer.
+//! Approach: one byte for each queue in a dense array. The handler always stores 1; the consumer scans the bytes,
+//! 10,000 in about a microsecond, and swaps those that are set for 0 before it drains their queues.
 //!
-//! Invariant: no request is left behind. Its handler stores the ring's tail first and the flag then, both with
-//! release; look at the consumer's swaps of that flag in the order in which they and the stores take effect.
-//! - A swap that reads the store, or a later store of the same flag, acquires the tail with it, and the drain that
-//!   follows finds the request. A swap reads the newest store before it, so this is the first swap after the store.
-//! - There is such a swap: until then the flag stays set, and each `take` scans it. A store that a scan misses, because
-//!   it comes after the scan or is not yet visible, is found by the next `take`.
+//! Invariant: no request is left behind. The handler stores the ring's tail first and then the flag, both with release.
+//! - A swap that reads this store, or a later one to the same flag, acquires the tail, so the following drain finds the
+//!   request. The first swap after the store is such a swap.
+//! - It happens, because the flag stays set until then and each `take` scans it. A store that one scan misses is found
+//!   by the next.
 //!
-//! An exchange clears the flag, because between a load and a store that clears it another mark could be made and
-//! wiped out, without its request having been acquired.
+//! The flag is cleared by an exchange, because between a load and a clearing store another mark could be wiped out
+//! without its request having been acquired.
 //!
-//! The handler must not look first and store only if the flag is clear. Its load may be answered while its own
-//! store of the tail still waits in the store buffer: it finds the flag set, the consumer swaps it and finds the ring
-//! without the request, and the flag is not set again until the thread's next push, which may never come.
-//! Only a full fence before the load would prevent this, at the price of the locked instruction to be avoided.
-//! An unconditional store follows the tail through the same buffer.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! The handler must not store only if the flag is clear. Its load may be answered while its store of the tail still
+//! waits in the store buffer: it finds the flag set, the consumer swaps it and finds the ring without the request, and
+//! nothing sets the flag before the thread's next push, which may never come. Only a full fence would prevent that, at
+//! the cost to be avoided. An unconditional store follows the tail through the same buffer.
 
 use crate::fault::{Fault, is_broken, ordering};
 use crate::sync::{AtomicU8, Ordering};
 
-/// Flags scanned together: two vector registers of the x86-64 baseline, so that a run of idle queues costs a few
+/// Flags scanned together: two vector registers of the x86-64 baseline, so a run of idle queues costs a few
 /// instructions and one branch.
 const RUN: usize = 32;
 
@@ -49,14 +39,14 @@ impl ReadySet<'_> {
     #[inline]
     pub fn mark(&self, index: u32) {
         if let Some(flag) = self.flags.get(index as usize) {
-            // The fault that the module documentation describes, for the model that shows it.
+            // The fault that the module documentation describes, for a model.
             if is_broken(Fault::ReadyAlways) && flag.load(Ordering::Relaxed) != 0 {
                 return;
             }
             // Release: pairs with the acquire in `take`, so that the drain sees the request.
             let order = ordering(Fault::Ready, Ordering::Release);
-            // Loom 0.7 may order a store before a concurrent exchange that has not read it, which the atomicity of
-            // the exchange forbids; in the model the store is an exchange.
+            // Loom 0.7 may order a store before a concurrent exchange that has not read it, against the atomicity of
+            // the exchange; so the model has an exchange here.
             if cfg!(loom) {
                 flag.swap(1, order);
             } else {
@@ -72,20 +62,20 @@ impl<'m> ReadySet<'m> {
         Self { flags }
     }
 
-    /// Returns whether one of the first `used` queues is marked; a push that is going on may be overlooked.
+    /// Returns whether one of the first `used` queues is marked; a concurrent push may be overlooked.
     pub fn is_any_marked(&self, used: u32) -> bool {
         let used = self.flags.len().min(used as usize);
         ReadyIter { flags: self.flags.get(..used).unwrap_or(self.flags), next: 0 }.first_set().is_some()
     }
 
-    /// Returns whether queue `index` is marked; a push that is going on may be overlooked.
+    /// Returns whether queue `index` is marked; a concurrent push may be overlooked.
     pub fn is_marked(&self, index: u32) -> bool {
         // Relaxed: pairs with nothing, as in `first_set`.
         self.flags.get(index as usize).is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
     }
 
-    /// Takes the queues marked among the first `used`, lowest number first; each is unmarked before it is yielded, so
-    /// that a push during its drain marks it again.
+    /// Takes the marked queues among the first `used`, lowest number first. Each is unmarked before it is yielded, so a
+    /// push during its drain marks it again.
     ///
     /// An iterator dropped early leaves the rest marked.
     pub fn take(&self, used: u32) -> ReadyIter<'m> {
@@ -133,8 +123,8 @@ impl Iterator for ReadyIter<'_> {
             flag.load(Ordering::Acquire);
             flag.store(0, Ordering::Relaxed);
         } else {
-            // Acquire: pairs with the release in `mark`. An exchange and not a store: the flag that is cleared is
-            // the one whose requests are seen.
+            // Acquire: pairs with the release in `mark`. An exchange, so that all requests of the cleared flag are
+            // seen.
             flag.swap(0, ordering(Fault::Ready, Ordering::Acquire));
         }
         u32::try_from(index).ok()

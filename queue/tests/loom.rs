@@ -4,7 +4,7 @@
 //! the orders it rests on weakened, where loom must find a failure.
 //! Rings hold 2 requests here (see `capacity.rs`).
 //!
-//! The weakened runs are necessary. Loom 0.7 remembers only the last access to an atomic, so a load by one thread
+//! The weakened runs are necessary. Loom 0.7 keeps only the last access to an atomic, so a load by one thread
 //! hides an earlier load by another from the store that races with it, and a model can pass because nothing was
 //! explored. For the guessed handles below this depends on which role is spawned and which stays on the main thread.
 

@@ -151,19 +151,6 @@ pub struct TimerCounts {
     pub outdated: u64,
 }
 
-/// A sampled thread whose stack bounds were unknown, so that its stack was not copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnboundedStack {
-    /// Index of its slot.
-    pub slot: u32,
-    /// Id of the thread on the wire.
-    pub thread: u32,
-    /// Its stack pointer at the time of the sample.
-    pub sp: u64,
-    /// Its thread pointer, which C libraries place at the high end of the stacks they allocate.
-    pub thread_pointer: u64,
-}
-
 /// Request queues, the memory they are made of, and the pool of stack copies.
 pub trait Queues: Send + Sync + 'static {
     /// Returns the slots whose queues may hold requests.
@@ -192,8 +179,6 @@ pub trait Threads: Send + Sync + 'static {
     fn discover(&self);
     /// Returns a number that changes when the loader maps or unmaps a library; `None` if the loader does not count.
     fn library_loads(&self) -> Option<u64>;
-    /// Finds the bounds of stacks, so that the next sample of their threads includes a copy.
-    fn bound_stacks(&self, stacks: &[UnboundedStack]);
     /// Returns the thread that owns a slot.
     fn thread(&self, slot: u32) -> Option<ThreadFacts>;
     /// Returns all threads that own a slot, ended ones included.

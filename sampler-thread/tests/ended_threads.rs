@@ -19,7 +19,7 @@ use sampler_thread::name::shown::Shown;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::{
-    Coverage, Gap, QueueBytes, Queues, ThreadFacts, ThreadKind, Threads, TimerCounts, Timers, UnboundedStack,
+    Coverage, Gap, QueueBytes, Queues, ThreadFacts, ThreadKind, Threads, TimerCounts, Timers,
 };
 use sampler_thread::proof::code_freeing::CodeFreeing;
 use sampler_thread::proof::redefinition::Redefinition;
@@ -157,8 +157,6 @@ impl Threads for &'static Process {
     fn library_loads(&self) -> Option<u64> {
         Some(0)
     }
-
-    fn bound_stacks(&self, _stacks: &[UnboundedStack]) {}
 
     fn thread(&self, slot: u32) -> Option<ThreadFacts> {
         Some(ended_thread(slot))

@@ -1,12 +1,10 @@
 /*
  * The iterator stack-walk API (ASGST, second generation) on stock HotSpot JVMs, served by libtickwalk.so.
  *
- * Load the library before the client, or preload it:
+ * Load the library before the client:
  *   java -agentpath:/path/libtickwalk.so=mode=api -agentpath:/path/libclient.so ...
- *   LD_PRELOAD=/path/libtickwalk.so java -agentpath:/path/libclient.so ...
  * The functions are then found by the dynamic linker and by dlsym(RTLD_DEFAULT, ...). They answer once the VM is
- * initialised (VMInit), preloaded ones when the VM starts its signal dispatcher a little earlier; before that they return
- * ASGST_NO_THREAD and empty information.
+ * initialised (VMInit); before that they return ASGST_NO_THREAD and empty information.
  *
  * Names, layouts and return codes are those of the proposal, see design/stack-walk-api.md for what is served.
  * "Signal safe" functions may be called in a signal handler: they allocate nothing, take no lock, keep errno and make

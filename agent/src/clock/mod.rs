@@ -1,7 +1,7 @@
-//! The CPU clocks of threads: what expires on them, and when.
+//! The CPU clocks of threads.
 //!
-//! A [`timer`] or a [`perf_event`], whose [`descriptors`] a handler uses, expires on a [`grid`] of periods; [`drift`]
-//! corrects a counter's clock. [`tick`] measures the kernel's tick, [`time_source`] chooses the source of time stamps.
+//! A [`timer`], or a [`perf_event`] that signals by its [`descriptors`], expires on a [`grid`] of periods; [`drift`]
+//! corrects perf events. [`tick`] measures the kernel's tick, [`time_source`] chooses the source of time stamps.
 
 #[allow(unsafe_code, reason = "raw system calls of perf events")]
 pub mod descriptors;

@@ -1,21 +1,19 @@
 //! A perf event on one thread's CPU clock.
 //!
-//! Problem: timers expire at the kernel's ticks only. A perf event of the kernel's software clock expires at any
-//! time, but it is bound to a descriptor, sends its signal through the descriptor's owner, and has one period for
-//! all expirations.
-//! Approach: `perf_event_open` for the thread (PERF_COUNT_SW_CPU_CLOCK), `F_SETSIG` and `F_SETOWN_EX` for the
-//! signal. The first period differs from the others; the handler of the first expiration sets the usual one
-//! (`crate::clock::descriptors`). Events do not stop themselves (PERF_EVENT_IOC_REFRESH): with this clock that can
-//! stop Linux 6.16 and 6.17 altogether.
-//! A signal that is pending in execve(2) reaches the new program, which has no handler for it. Its default action is
-//! therefore to be ignored ([`agent_options::SIGNALS_OF_EVENTS`]). Of such a signal one at most is pending:
-//! expirations while a thread is in the kernel for longer than a period are one signal, and the thread's clock makes
-//! up for the others ([`Drift`](crate::clock::drift::Drift)). Descriptors are placed above those that select(2) can
-//! use where there are enough, and the agent takes a quarter of the limit at most ([`most_descriptors`] is the
-//! limit). The program may close a descriptor and reuse its number: the kernel's id of the event tells whether it
-//! did.
-//! Invariant: after [`PerfEvent::silence`] or drop the kernel sends no further signal for it, even if a forked
-//! process has a copy of the descriptor.
+//! Problem: timers expire only at the kernel's ticks. A perf event of the kernel's software clock expires at any time,
+//! but it has a descriptor, signals the descriptor's owner, and has one period for all expirations.
+//! Approach: `perf_event_open` for the thread (PERF_COUNT_SW_CPU_CLOCK), `F_SETSIG` and `F_SETOWN_EX` for the signal.
+//! The first period differs from the others; the handler of the first expiration sets the usual one
+//! (`crate::clock::descriptors`). Events do not stop themselves (PERF_EVENT_IOC_REFRESH): with this clock that can stop
+//! Linux 6.16 and 6.17 altogether.
+//! A signal that is pending in execve(2) reaches the new program, so one is used whose default action is to be ignored
+//! ([`agent_options::SIGNALS_OF_EVENTS`]). At most one such signal is pending: several expirations during a long system
+//! call are one signal, and the thread's clock corrects that ([`Drift`](crate::clock::drift::Drift)).
+//! Descriptors lie above those that select(2) can use if there are enough, and the agent takes at most a quarter of the
+//! limit ([`most_descriptors`]). The program may close a descriptor and reuse its number, which the kernel's id of the
+//! event shows.
+//! Invariant: after [`PerfEvent::silence`] or drop the kernel sends no further signal for it, even if a forked process
+//! has a copy of the descriptor.
 //! Sources: perf_event_open(2), fcntl(2); Linux 6.18 `kernel/events/core.c` (`perf_swevent_hrtimer`,
 //! `perf_event_period`).
 
@@ -29,7 +27,7 @@ use sampler_thread::descriptor::{Identify, Lost, OwnedDescriptor};
 use crate::clock::descriptors::{Descriptors, SET_PERIOD};
 use crate::clock::grid::Key;
 
-/// Events that exist. Relaxed: a count.
+/// Number of events. Relaxed: a count.
 static LIVE: AtomicU64 = AtomicU64::new(0);
 
 /// Part of the limit of descriptors that the agent may use.
@@ -92,21 +90,19 @@ pub enum PerfEventError {
         "clock=perf: the kernel refuses perf events ({error}, kernel.perf_event_paranoid is {paranoid}); set it to 1, grant \
          CAP_PERFMON, allow perf_event_open in the container's seccomp profile, or leave clock=perf out"
     )]
+    /// The process may not profile itself.
     Refused {
         /// The kernel's reason.
         error: io::Error,
         /// The setting.
         paranoid: String,
     },
-    /// The kernel, or what stands for it, has none.
+    /// The kernel, or what emulates it, has none.
     #[error("clock=perf: this kernel has no perf events ({0}); leave clock=perf out")]
     Missing(io::Error),
 }
 
-/// Tries whether a thread of this process may have a perf event.
-///
-/// # Errors
-/// [`PerfEventError`].
+/// Checks that a thread of this process may have a perf event.
 pub fn check() -> Result<(), PerfEventError> {
     let outcome = open(nix::unistd::gettid().as_raw());
     let Err(error) = outcome else { return Ok(()) };
@@ -157,7 +153,7 @@ pub struct PerfEvent {
 }
 
 impl PerfEvent {
-    /// Makes an event for `tid` that sends `signal` to that thread, as the event of this slot and key.
+    /// Makes an event for `tid` that sends `signal` to that thread, for this slot and key.
     ///
     /// # Errors
     /// `EAGAIN` when the descriptors or the agent's share of them are used up, `ESRCH` when the thread has ended.
@@ -199,8 +195,7 @@ impl PerfEvent {
         self.number.wrapping_add(1)
     }
 
-    /// Starts the event: it expires after `first_ns` of the thread's CPU time, and so again until the handler sets
-    /// its period.
+    /// Starts the event: it expires each `first_ns` of the thread's CPU time until the handler sets its period.
     ///
     /// # Errors
     /// As ioctl(2); [`Lost`] if the program has closed the descriptor.
@@ -213,15 +208,14 @@ impl PerfEvent {
         done(unsafe { libc::ioctl(descriptor, ENABLE as _, 0) })
     }
 
-    /// Ends its signals. The descriptor stays, so that a signal on its way leads to the slot of its thread.
+    /// Ends its signals. The descriptor stays open, so that a signal on its way still leads to the slot.
     pub fn silence(&self) {
         // If the program has closed the descriptor, the event has ended.
         let Ok(descriptor) = self.descriptor() else { return };
-        // The first ends signals, at once and for copies of the descriptor as well; the second spares the kernel the
-        // work.
+        // Ends signals at once, also for copies of the descriptor; disabling only spares the kernel work.
         // SAFETY: a request without memory; a refusal changes nothing.
         unsafe { libc::fcntl(descriptor, libc::F_SETFL, 0) };
-        // SAFETY: as above.
+        // SAFETY: a request without memory; a refusal changes nothing.
         unsafe { libc::ioctl(descriptor, DISABLE as _, 0) };
     }
 
@@ -248,7 +242,7 @@ fn open(tid: i32) -> io::Result<OwnedFd> {
         kind: SOFTWARE,
         size: size_of::<Attributes>() as u32,
         config: CPU_CLOCK,
-        // Sets that this is an event with expirations; the start sets the period.
+        // Any period makes this an event with expirations; the start sets the real one.
         sample_period: 1_000_000_000,
         flags: DISABLED,
         ..Attributes::default()

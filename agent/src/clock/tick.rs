@@ -1,13 +1,13 @@
 //! Measures the kernel's tick, the shortest time between two expirations of a CPU timer.
 //!
-//! Problem: the kernel checks CPU timers at the scheduler's tick only; a shorter interval gives no more samples, only
+//! Problem: the kernel checks CPU timers only at the scheduler's tick; a shorter interval gives no more samples, only
 //! larger overruns. The resolution that the kernel reports is its configuration, not what happens.
-//! Approach: a timer on the calling thread's own clock, far shorter than any tick, and a few milliseconds of CPU time:
-//! it expires at each tick that finds the thread running. Two ticks in a row, between which the thread ran all the time on
-//! one processor, are one tick apart; processors have their ticks at different moments. On a busy machine a thread usually loses and gets its processor at a tick; then the CPU time
-//! between its ticks counts only if it matches the reported resolution.
-//! Invariant: no more than the given CPU time is used; the timer's signal is blocked in the calling thread, is taken by
-//! it, and reaches no handler.
+//! Approach: a timer on the calling thread's clock, far shorter than any tick, expires at each tick that finds the
+//! thread running. Two consecutive expirations without an interruption, on one processor, are one tick apart. On a busy
+//! machine threads are mostly switched at ticks; then the CPU time between expirations counts only if it matches the
+//! reported resolution.
+//! Invariant: no more than the given CPU time is used; the calling thread blocks the timer's signal and takes it
+//! itself.
 
 use std::time::Duration;
 
@@ -21,12 +21,11 @@ const INTERVAL: Duration = Duration::from_micros(10);
 /// Readings of the clock between two checks for the signal, each of which is a system call.
 const READINGS_BETWEEN_CHECKS: u32 = 8;
 
-/// Longest time between two checks in which the thread counts as having run: a check takes about 2 us, an interrupt some
+/// Longest time between two checks in which the thread counts as running: a check takes about 2 us, an interrupt some
 /// more, another thread or virtual machine a time slice.
 const MAX_RUN_NS: u64 = 50_000;
 
-/// Measures the tick, in nanoseconds, in at most `max_cpu_ns` of CPU time; the calling thread must have `signal`
-/// blocked.
+/// Measures the tick, in nanoseconds, in at most `max_cpu_ns` of CPU time; the calling thread must block `signal`.
 ///
 /// Returns `None` if the kernel grants no timer, or the thread was interrupted.
 pub fn measure(signal: i32, max_cpu_ns: u64) -> Option<u64> {
@@ -46,7 +45,7 @@ pub fn measure(signal: i32, max_cpu_ns: u64) -> Option<u64> {
 struct Expiration {
     cpu_ns: u64,
     monotonic_ns: u64,
-    /// True if the thread has run without interruption, and on one processor, since then.
+    /// True if the thread has run without interruption, on one processor, until the next tick.
     has_run: bool,
 }
 
@@ -73,7 +72,7 @@ fn between_two_ticks(signal: i32, begin_cpu_ns: u64, max_cpu_ns: u64) -> Option<
             last.has_run &= has_run;
         }
         if is_tick {
-            // An interruption between the check for the signal and the reading of the clock belongs to the check before.
+            // An interruption between this check and the reading of the clock counts as one before.
             let has_run = has_run && ran_until_last_check;
             let now = Expiration { cpu_ns, monotonic_ns, has_run };
             let tick_ns = last.and_then(|last| tick_between(last, now, reported_ns));

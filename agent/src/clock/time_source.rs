@@ -1,11 +1,11 @@
 //! The source of time stamps.
 //!
-//! Problem: samples, pauses and readings of the VM are put in order by time stamps of several processors. The time stamp
-//! counter is the cheapest source, but on some machines the counters of two processors differ.
-//! Approach: ask for the kernel's own clock source. A kernel that uses the counter has checked that it runs alike on all
-//! processors; where it uses something else, time stamps are those of the monotonic clock.
-//! Sources: Linux `drivers/clocksource/arm_arch_timer.c`, `arch/x86/kernel/tsc.c` (`unsynchronized_tsc`), `arch/x86/kernel/tsc_sync.c`; sysfs
-//! `devices/system/clocksource`.
+//! Problem: time stamps of several processors are put in order. The time stamp counter is the cheapest source, but on
+//! some machines the counters of two processors differ.
+//! Approach: a kernel whose own clock source is the counter has checked that it is the same on all processors;
+//! otherwise time stamps are those of the monotonic clock.
+//! Sources: Linux `drivers/clocksource/arm_arch_timer.c`, `arch/x86/kernel/tsc.c` (`unsynchronized_tsc`),
+//! `arch/x86/kernel/tsc_sync.c`; sysfs `devices/system/clocksource`.
 
 /// The kernel's clock source.
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -14,18 +14,18 @@ const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current
 pub fn is_counter_unreliable() -> bool {
     match std::fs::read_to_string(CLOCK_SOURCE) {
         Ok(name) => !is_counter(name.trim()),
-        // Without sysfs, what the processor promises decides.
+        // Without sysfs, the features of the processor decide.
         Err(_) => !has_invariant_counter(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
     }
 }
 
 /// Returns whether a clock source is the counter itself.
 fn is_counter(name: &str) -> bool {
-    let counters: &[&str] = match cfg!(target_arch = "aarch64") {
-        true => &["arch_sys_counter"],
-        false => &["tsc", "hyperv_clocksource_tsc_page"],
-    };
-    counters.contains(&name)
+    if cfg!(target_arch = "aarch64") {
+        name == "arch_sys_counter"
+    } else {
+        ["tsc", "hyperv_clocksource_tsc_page"].contains(&name)
+    }
 }
 
 /// On aarch64 the architecture promises it.

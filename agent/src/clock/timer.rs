@@ -1,16 +1,15 @@
 //! A POSIX timer on one thread's CPU clock.
 //!
-//! Problem: each thread must be interrupted after every interval of its own CPU time, by a signal that identifies the
-//! thread's slot.
+//! Problem: each thread must be interrupted after every interval of its own CPU time, by a signal that identifies its
+//! slot.
 //! Approach: `timer_create` on the thread's CPU clock with `SIGEV_THREAD_ID`. Expirations lie on a fixed grid of that
-//! clock, so that their sum is exact.
-//! The first one is relative to the moment of the system call: a time that has gone by would expire inside it, and so
-//! interrupt a thread that sleeps, or charge the start of a thread with what the thread did not burn.
-//! The raw system calls replace nix's `Timer`, whose per-thread notification exists for glibc targets only and whose
-//! timers cannot be moved into a slot that outlives the thread (`design/timers.md`).
-//! A timer reserves one of the pending signals that all processes of a user share (RLIMIT_SIGPENDING): the agent uses at
-//! most half of those that others leave ([`adapt_share`]).
-//! Invariant: after [`Timer`] is dropped the kernel queues no further signal for it.
+//! clock, so their sum is exact. The first one is relative to the moment of the system call, because a past time would
+//! expire inside it, interrupt a sleeping thread, or charge a new thread with CPU time that it has not used.
+//! nix's `Timer` has per-thread notification for glibc only and cannot be moved into a slot that outlives the thread
+//! (`design/timers.md`), hence raw system calls.
+//! A timer reserves one of the pending signals that all processes of a user share (RLIMIT_SIGPENDING): the agent uses
+//! at most half of those that others leave ([`adapt_share`]).
+//! Invariant: once a [`Timer`] is dropped, the kernel queues no further signal for it.
 //! Sources: timer_create(2), timer_settime(2), proc_pid_status(5) (`SigQ`).
 
 use std::io;
@@ -20,12 +19,12 @@ use std::time::Duration;
 
 use sampler_thread::clock::ThreadClock;
 
-/// Timers of the agent that exist. Relaxed, as [`MOST`]: both are counts, and nothing is read because of them.
+/// Existing timers of the agent. Relaxed, as [`MOST`]: nothing is read because of these counts.
 static LIVE: AtomicU64 = AtomicU64::new(0);
 /// Most timers of the agent.
 static MOST: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Limits the agent to half of the pending signals that others do not use; returns how many timers it has too many.
+/// Limits the agent to half of the pending signals that others do not use; returns the number of its excess timers.
 pub fn adapt_share() -> u64 {
     let live = LIVE.load(Ordering::Relaxed);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -34,7 +33,7 @@ pub fn adapt_share() -> u64 {
     live.saturating_sub(most)
 }
 
-/// Returns half of the pending signals that are not used by others, at least one; `live` are the agent's own.
+/// Returns half of the pending signals that others do not use, at least one; `live` is the agent's own number.
 fn share(status: &str, live: u64) -> Option<u64> {
     let (used, limit) = status.lines().find_map(|line| line.strip_prefix("SigQ:"))?.trim().split_once('/')?;
     let (used, limit) = (used.parse::<u64>().ok()?, limit.parse::<u64>().ok()?);
@@ -48,11 +47,11 @@ pub struct Timer {
     id: libc::c_int,
 }
 
-/// Stands for the number of a timer whose signals have another one.
+/// In place of the number of a timer whose signals carry another one.
 pub const UNKNOWN_NUMBER: i32 = i32::MIN;
 
-/// The numbers that qemu's user mode gives to timers begin with this; their signals have the kernel's numbers.
-/// Source: qemu `linux-user/user-internals.h` (`TIMER_MAGIC`).
+/// First half of the numbers that qemu's user mode gives to timers; their signals carry the kernel's. Source: qemu
+/// `linux-user/user-internals.h` (`TIMER_MAGIC`).
 const EMULATED: libc::c_int = 0x0caf_0000;
 
 impl Timer {
@@ -81,7 +80,7 @@ impl Timer {
         Ok(Self { id })
     }
 
-    /// Returns the kernel's number of the timer plus one, or [`UNKNOWN_NUMBER`]; numbers are used again after 2^31 timers.
+    /// Returns the kernel's number of the timer plus one, or [`UNKNOWN_NUMBER`]; numbers repeat after 2^31 timers.
     pub fn number(&self) -> i32 {
         if self.id & !0xffff == EMULATED { UNKNOWN_NUMBER } else { self.id.wrapping_add(1) }
     }
@@ -101,13 +100,13 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the id came from timer_create and is deleted once; deleting needs no memory of ours.
+        // SAFETY: the id came from timer_create, and is deleted once.
         unsafe { libc::syscall(libc::SYS_timer_delete, self.id) };
         LIVE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Takes one pending `signal` of the calling thread, which has it blocked; returns whether there was one. Does not wait.
+/// Takes one pending `signal` of the calling thread, which blocks it; returns whether there was one. Does not wait.
 pub fn take_signal(signal: i32) -> bool {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the call makes it an empty set.

@@ -1,10 +1,10 @@
-//! The allocator of the agent, which maps large blocks itself.
+//! The agent's allocator, which maps large blocks itself.
 //!
-//! Problem: glibc maps blocks from a size that it raises to that of each mapped block that is freed (mallopt(3),
-//! `M_MMAP_THRESHOLD`). The tables of one profile would raise it for the whole program, and those of the next ones would
-//! lie in malloc's arenas: the sampler thread of each profile may use another one, and each would keep some MiB.
-//! Approach: blocks from [`LEAST`] bytes are mappings of their own; smaller ones are malloc's.
-//! Invariant: the size and alignment of a block alone decide who made it and who frees it.
+//! Problem: whenever a mapped block is freed, glibc raises the size from which it maps blocks (mallopt(3),
+//! `M_MMAP_THRESHOLD`). The tables of one profile would raise it for the whole program, and those of later ones would
+//! lie in malloc's arenas, each of which would keep some MiB (`design/measured/attach.md`).
+//! Approach: blocks from [`LEAST`] bytes are mappings; smaller ones are malloc's.
+//! Invariant: size and alignment of a block decide who made it and who frees it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
@@ -30,15 +30,15 @@ fn or_null(address: *mut libc::c_void) -> *mut u8 {
     if address == libc::MAP_FAILED { ptr::null_mut() } else { address.cast() }
 }
 
-// SAFETY: a mapping is as large as asked for, aligned to pages, and its own until it is unmapped; all other blocks are the
-// system allocator's.
+// SAFETY: a mapping has the requested size, is aligned to pages, and its own until it is unmapped; all other blocks are
+// the system allocator's.
 unsafe impl GlobalAlloc for LargeBlocks {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_mapped(layout.size(), layout) {
-            // SAFETY: a new mapping is zeroed, which is more than is asked for.
+            // SAFETY: a new mapping is zeroed, more than `alloc` promises.
             return unsafe { self.alloc_zeroed(layout) };
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for LargeBlocks {
             // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
             return or_null(unsafe { libc::mmap(ptr::null_mut(), layout.size(), protection, flags, -1, 0) });
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -58,14 +58,14 @@ unsafe impl GlobalAlloc for LargeBlocks {
             // SAFETY: a block of this layout is a mapping of this size, and the caller uses it no more.
             unsafe { libc::munmap(block.cast(), layout.size()) };
         } else {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller keeps the contract of `GlobalAlloc`.
             unsafe { System.dealloc(block, layout) };
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         match (is_mapped(layout.size(), layout), is_mapped(size, layout)) {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller keeps the contract of `GlobalAlloc`.
             (false, false) => unsafe { System.realloc(block, layout, size) },
             (true, true) => {
                 // SAFETY: a block of this layout is a mapping of this size; the caller uses the old address no more.
@@ -79,7 +79,7 @@ unsafe impl GlobalAlloc for LargeBlocks {
                 if !moved.is_null() {
                     // SAFETY: both blocks have at least the smaller size, and a new block overlaps no other.
                     unsafe { ptr::copy_nonoverlapping(block, moved, size.min(layout.size())) };
-                    // SAFETY: by the caller's promise.
+                    // SAFETY: the caller uses the old block no more.
                     unsafe { self.dealloc(block, layout) };
                 }
                 moved

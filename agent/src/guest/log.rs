@@ -1,8 +1,8 @@
 //! Log lines of the agent, on standard error or in the file of `logfile=`.
 //!
-//! Problem: standard error belongs to the host program, so the agent must write only errors, or the level of `log=`, and
-//! each event must be one line that names its origin.
-//! Approach: a [`tracing::Subscriber`] of one page instead of a formatting library inside every JVM.
+//! Problem: standard error belongs to the program, so the agent writes only errors, or the level of `log=`, each as one
+//! line that names its origin.
+//! Approach: a small [`tracing::Subscriber`] instead of a formatting library inside every JVM.
 //! Invariant: never called from the signal handler (`design/signal-safety.md`).
 
 use std::fmt::Write as _;
@@ -50,14 +50,13 @@ static LEVEL: Mutex<LevelFilter> = Mutex::new(LevelFilter::WARN);
 /// Installs the subscriber; a second call changes the level.
 pub fn install(level: LevelFilter) {
     *LEVEL.lock() = level;
-    // The agent has its own copy of `tracing`, so a refusal means that the subscriber is installed already.
+    // A refusal means that the subscriber is installed already: the agent has its own copy of `tracing`.
     if tracing::subscriber::set_global_default(StandardError).is_err() {
         tracing::callsite::rebuild_interest_cache();
     }
 }
 
-/// Appends log lines to the file at `path`, or writes them to standard error. If the file cannot be opened, one
-/// line says so there.
+/// Directs log lines to the file at `path`, or to standard error. If the file cannot be opened, one line says so.
 pub fn write_to(path: Option<&Path>) {
     let opened = path.map(LogFile::open);
     let refusal = opened.as_ref().and_then(|opened| opened.as_ref().err().map(ToString::to_string));
@@ -69,8 +68,7 @@ pub fn write_to(path: Option<&Path>) {
 
 /// Writes one line at every log level.
 pub fn print(text: &str) {
-    // One write call, so that lines of several processes do not mix. A closed standard error and a full disk are
-    // ignored.
+    // One write call, so that lines of several processes do not mix. Failures are ignored.
     let line = format!("tickwalk: {}\n", shown(text));
     let mut file = FILE.lock();
     if file.as_mut().is_some_and(|file| file.keep_open().is_err()) {

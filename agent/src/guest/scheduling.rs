@@ -1,10 +1,9 @@
-//! Short scheduler time slices for the profiler's own threads.
+//! Short scheduler time slices for the profiler's threads.
 //!
-//! Problem: a garbage collection pause waits 200 us for the sampler, which sleeps until it is woken; on a busy machine the
-//! scheduler lets a woken thread wait for up to a tick (1 to 10 ms).
-//! Approach: a thread may request time slices shorter than the others', without any privilege. It gets the same processor
-//! time, but sooner and in smaller pieces: a woken thread with a shorter slice replaces the one that runs.
-//! Linux does so from 6.12 on; older kernels ignore the request.
+//! Problem: a garbage collection pause waits 200 us for the sampler thread, but on a busy machine a woken thread may
+//! wait for up to a tick (1 to 10 ms).
+//! Approach: any thread may request shorter time slices. It gets the same processor time, in smaller pieces and sooner:
+//! once woken it replaces a thread with a longer slice. Linux does so from 6.12 on; older kernels ignore the request.
 //! Invariant: policy and priority do not change, and a refusal changes nothing.
 //! Sources: sched_setattr(2); Linux 6.12, `kernel/sched/syscalls.c` (`__setparam_fair`), `kernel/sched/fair.c`
 //! (`PREEMPT_SHORT`).

@@ -1,26 +1,18 @@
 //! Reads which method the running compiler thread compiles.
 //!
-//! Problem: the VM uses the description of a compilation (`CompileTask`) for another one soon after its end, mostly before
-//! the sample is walked.
-//! Approach: the handler reads the method from the thread itself, which cannot end the compilation meanwhile. The registry
-//! knows the `CompilerThread` from the VM's list of threads.
+//! Problem: the VM reuses the description of a compilation (`CompileTask`) soon after its end, mostly before the sample
+//! is walked.
+//! Approach: the handler reads the method from the running thread, which cannot end the compilation meanwhile. The
+//! registry finds the `CompilerThread` in the VM's list of threads.
 //! - The VM keeps the current thread in thread-specific data, and clears that before it frees the `CompilerThread`.
-//! - The environment of the compilation (`ciEnv`) is a local variable of the thread. It is published some instructions
-//!   before it gets its task, so its task counts only if it is also that of the thread (`_task`, two words behind `_env`;
-//!   in no table). The thread has its task from before there is an environment, and drops it before the task is freed.
+//! - The environment of the compilation (`ciEnv`) is a local variable of the thread. It is published before it gets its
+//!   task, so the task counts only if it is also that of the thread (`_task`, two words behind `_env`, in no table).
+//!   The thread has its task before there is an environment, and drops it before the task is freed.
 //!
-//! Invariant: plain loads are made from memory that the running thread keeps alive. The result is an address that proves
-//! nothing until the names of the method are read and proven.
+//! Invariant: plain loads are made only from memory that the running thread keeps alive. The result proves nothing
+//! until the method's names are read and proven.
 //! Sources: `os/posix/threadLocalStorage_posix.cpp`, `compiler/compilerThread.hpp` (in 11 `runtime/thread.hpp`),
 //! `ci/ciEnv.cpp`, `compiler/compileBroker.cpp` (`CompileTaskWrapper`, `invoke_compiler_on_method`), JDK 11 to 25.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +35,7 @@ pub struct Compilers {
 
 impl Compilers {
     /// Returns the address of the `Method` that the running thread compiles; 0 for none. `thread` is the address of its
-    /// `CompilerThread`, 0 while it is not known to be one; `frames` are the bytes of its stack in use.
+    /// `CompilerThread`, 0 if it is not known to be one; `frames` are the used bytes of its stack.
     ///
     /// # Safety
     /// Key and offsets are those of the VM; `frames` is readable.

@@ -1,20 +1,11 @@
 //! One delivered signal of a timer or a perf event: its thread, its timer, and the CPU time it stands for.
 //!
-//! Approach: slots are aligned to 64 bytes, so the low six bits of a signal's value hold the [`Key`] of the timer and the
-//! rest the address of the slot ([`ThreadSlot::signal_value`]). The slot's [`Grid`](crate::clock::grid::Grid) decides whether
-//! that timer is still the current one, and its [`Draw`](super::draw::Draw) whether the signal becomes a sample.
-//! Keys are used again, and kernels before 6.13 deliver signals of deleted timers, so the kernel's number of the timer must
-//! be that of the slot's timer as well.
-//! The signal of a perf event carries a descriptor, under which a table has slot and key.
-//! The locked instruction of the claim stands before the stack is copied (`design/signal-safety.md`).
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Approach: slots are aligned to 64 bytes, so a signal's value holds the address of the slot and, in the low six bits,
+//! the [`Key`] of the timer ([`ThreadSlot::signal_value`]). The slot's [`Grid`](crate::clock::grid::Grid) decides
+//! whether that timer is current, its [`Draw`](super::draw::Draw) whether the signal is a sample. Keys repeat, and
+//! kernels before 6.13 deliver signals of deleted timers, so the kernel's number of the timer must match as well. A
+//! perf event's signal carries a descriptor, for which a table has slot and key.
+//! The locked instruction of the claim comes before the copy of the stack (`design/signal-safety.md`).
 
 use core::sync::atomic::Ordering;
 
@@ -51,7 +42,7 @@ pub struct Claimed {
 }
 
 impl Expiration {
-    /// Decodes a signal; `None` if it comes from none of our timers. Signal safe.
+    /// Decodes a signal; `None` if none of our timers sent it. Signal safe.
     ///
     /// # Safety
     /// `info` is the kernel's, as passed to the handler.
@@ -64,13 +55,13 @@ impl Expiration {
         }
         // SAFETY: SI_TIMER means that the value member is the valid one.
         let value = unsafe { info.si_value() };
-        // SAFETY: as above for the overrun count.
+        // SAFETY: SI_TIMER means that the overrun count is valid.
         let overrun = unsafe { info.si_overrun() };
         let key = Key::in_signal_value(value.sival_ptr as u64);
         let pointer = value.sival_ptr.wrapping_byte_sub((value.sival_ptr as u64 & KEY_MASK) as usize);
         ucontext::prefetch(pointer, ThreadSlot::LINES);
         let (index, slot) = shared.slot_at(pointer)?;
-        // SAFETY: as above for the kernel's number of the timer.
+        // SAFETY: SI_TIMER means that the kernel's number of the timer is valid.
         let timer = unsafe { info.si_timerid() }.wrapping_add(1);
         let overrun = u32::try_from(overrun).unwrap_or(0);
         Some(Self { index, slot, overrun, key, timer, is_event: false })
@@ -90,18 +81,18 @@ impl Expiration {
         Some(Self { index, slot, overrun: 0, key, timer, is_event: true })
     }
 
-    /// Returns whether a signal comes from a timer of an earlier profile, whose account is closed. Signal safe.
+    /// Returns whether a timer of an earlier profile sent the signal; that profile's account is closed. Signal safe.
     ///
     /// # Safety
     /// As [`Expiration::of`].
     #[cold]
     pub unsafe fn is_of_former(shared: &'static Shared, info: *const siginfo_t) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `info` is the kernel's.
         shared.all().skip(1).any(|former| unsafe { Self::of(former, info) }.is_some())
     }
 
-    /// Claims the CPU time of the signal and of those passed over before it; `None` if it is passed over as well, or if its
-    /// timer has been replaced, which is counted: the next one covers its time. Signal safe.
+    /// Claims the CPU time of the signal and of those skipped before it. `None` if it is skipped as well, or if its
+    /// timer has been replaced, which is counted; the next timer covers its time. Signal safe.
     #[inline(always)]
     pub fn claim(&self, shared: &Shared) -> Option<Claimed> {
         let slot = self.slot;
@@ -120,10 +111,8 @@ impl Expiration {
             return None;
         }
         let drawn = slot.draw.look(expired, period_ns, mean_ns);
-        let claim = match is_current {
-            true => slot.grid.claim(self.key, drawn.periods, drawn.take),
-            false => Claim::Overtaken,
-        };
+        let claim =
+            if is_current { slot.grid.claim(self.key, drawn.periods, drawn.take) } else { Claim::Overtaken };
         if self.is_event && claim != Claim::Overtaken {
             slot.drift.apply(further);
         }
@@ -140,7 +129,7 @@ impl Expiration {
         None
     }
 
-    /// Returns the flags of its request: the index of the period. Signal safe.
+    /// Returns the flags of the request: the index of the period. Signal safe.
     #[inline(always)]
     pub fn flags(&self) -> RequestFlags {
         RequestFlags::EMPTY.with_period(self.key.period())

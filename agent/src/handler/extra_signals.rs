@@ -8,6 +8,8 @@
 //! Invariant: for programs whose carriers live as long as they do, because a slot's thread must not change between
 //! the look at it and the signal. The weights mean nothing: such a sample stands for no CPU time.
 
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "not called by handlers")]
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

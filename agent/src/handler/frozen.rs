@@ -1,20 +1,12 @@
 //! Frozen frames of the interrupted virtual thread.
 //!
-//! Problem: after a virtual thread has blocked, all but its newest frames lie in `StackChunk` objects, which the garbage
-//! collector moves and the thread itself empties; they cannot be read later.
-//! Approach: follow `_cont_entry`, `Continuation.tail` and `StackChunk.parent` on the thread that owns them, and copy the
-//! used part of each chunk behind the copy of the stack.
-//! Invariant: no load here can fault, see [`find`] and [`super::heap`]; the number of chunks and bytes is bounded; every
-//! value is compared with its bounds before it is used; if not all frames fit, the newest are copied.
+//! Problem: after a virtual thread has blocked, all but its newest frames lie in `StackChunk` objects, which the
+//! garbage collector moves and the thread itself empties, so they cannot be read later.
+//! Approach: follow `_cont_entry`, `Continuation.tail` and `StackChunk.parent` on the thread that owns them, and copy
+//! the used part of each chunk behind the copy of the stack.
+//! Invariant: no load can fault, see [`find`] and [`super::heap`]; chunks and bytes are bounded; every value is checked
+//! before it is used; if not all frames fit, the newest are copied.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/stackChunkOop.hpp` of JDK 21 and 25 (`design/hotspot.md`).
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use sampler_thread::walk::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, FrozenExtent, padded};
 use stackwalk::{Capture, ChunkBottom, FRAME_RECORD_BYTES, MAX_CHUNKS};
@@ -60,11 +52,11 @@ struct UsedWords {
 
 /// Finds up to `capacity` bytes of frozen frames.
 ///
-/// Why no load faults: the entry lies on this thread's own stack, not below the interrupted sp, and is filled: see
-/// [`FrozenOffsets::is_entered`](stackwalk::FrozenOffsets::is_entered).
-/// Its continuation, the continuation's tail and a chunk's parent are references that the VM keeps current, and which
-/// [`Heap`] follows only to objects that stay where they are; a chunk must have the class of chunks before its fields are
-/// used. A chunk has `size` words as long as it lives, and the copied range lies between its first and its last.
+/// Why no load faults: the entry lies on this thread's stack, not below the interrupted sp, and is filled
+/// ([`FrozenOffsets::is_entered`](stackwalk::FrozenOffsets::is_entered)). Its continuation, the continuation's tail and
+/// a chunk's parent are references that the VM keeps current; [`Heap`] follows them only to objects that stay in place,
+/// and a chunk must have the class of chunks. A chunk has `size` words as long as it lives, and the copied range lies
+/// within them.
 ///
 /// # Safety
 /// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`, and `heap` was
@@ -139,8 +131,8 @@ pub unsafe fn find(capture: &Capture, heap: &Heap, capacity: usize) -> FrozenFra
 
 /// Copies the frames that [`find`] has found in the same run of the handler; returns whether all could be read.
 ///
-/// Where a pause may run beside the handler, the chunks may have changed: no more is written than [`find`] has counted,
-/// and [`Heap::is_unchanged`] tells whether what was written means anything.
+/// If a pause may run beside the handler, the chunks may have changed: no more is written than [`find`] has counted,
+/// and [`Heap::is_unchanged`] decides whether the copy is used.
 ///
 /// # Safety
 /// As for [`find`]; `to` is writable for `found.bytes` bytes and aligned to 16.
@@ -182,7 +174,7 @@ pub unsafe fn copy(found: &FrozenFrames, heap: &Heap, to: *mut u8) -> bool {
 /// [`Heap`] has returned `chunk` as an object.
 unsafe fn used(chunk: u64, heap: &Heap) -> Option<(ChunkWords, UsedWords)> {
     let frozen = heap.offsets;
-    // SAFETY: the caller's promise.
+    // SAFETY: `chunk` is an object that the heap has returned.
     let words = unsafe { heap.chunk_words(chunk) }?;
     if words.class_word(frozen) != frozen.klass_word {
         return None;

@@ -1,30 +1,21 @@
 //! Reads objects of the Java heap from the signal handler.
 //!
-//! Problem: collectors move and free objects, in pauses or while Java code runs, and the handler must neither fault nor
+//! Problem: collectors move and free objects, in pauses or beside Java code, and the handler must neither fault nor
 //! take one object for another.
-//! Approach: every pause waits for a thread in Java code, so none begins before its handler returns: such a thread reads
-//! by plain loads, after the test that compiled code makes of each reference. In any other state a pause may run beside
-//! the handler: such a thread reads by `process_vm_readv`, which reports a bad address instead of faulting, or through
-//! `/proc/self/mem` where that call is not available.
-//! Before either, the address is looked up in the collector's own account of its committed memory; where that account is
-//! unknown, all threads read by the system call.
-//! Either way the pauses and colours before the first and after the last read are compared, and if they differ, nothing
-//! that was read is used.
+//! Approach: a pause waits for every thread in Java code, and so for its handler: such a thread uses plain loads, after
+//! the test of references in compiled code. Otherwise a pause may run beside the handler, which then reads
+//! by `process_vm_readv`, or through `/proc/self/mem` where that is not available; both report a bad address instead of
+//! faulting.
+//! Before a read, the address is looked up in the collector's own account of its committed memory; without that account
+//! all threads use the system call. The pauses and colours before the first and after the last read are compared; if
+//! they differ, nothing that was read is used.
 //! Invariant: `design/signal-safety.md`, "Reading the heap"; the system call is made in no other case.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use core::sync::atomic::{Ordering, fence};
 
 use stackwalk::{CHUNK_FIELD_BYTES, COLOUR_BITS, Capture, Colours, FORWARDED, FrozenOffsets, Objects};
 
-use super::ucontext::{copy_padded, load};
+use super::ucontext::{clear_padding, copy_padded, load};
 use crate::handler::slots::Shared;
 
 /// The heap as the interrupted thread may read it, for one run of the handler.
@@ -33,8 +24,7 @@ pub struct Heap {
     /// Offsets of the objects' fields.
     pub offsets: &'static FrozenOffsets,
     shared: &'static Shared,
-    /// True if the kernel checks each address: a pause may run beside the handler, or the committed part of the heap is
-    /// unknown.
+    /// True if the kernel checks each address: a pause may run beside the handler, or the committed memory is unknown.
     is_checked: bool,
     /// The state before the first read.
     before: State,
@@ -102,12 +92,12 @@ impl Heap {
         let is_beside_pauses = !(is_in_java && offsets.holds_pauses_off);
         let is_checked = is_beside_pauses || offsets.committed.is_none();
         let before = State::now(shared, &offsets.objects);
-        // An odd number: a pause is in progress, or pauses are not reported.
+        // Odd: a pause is in progress, or pauses are not reported.
         let may_read = !is_beside_pauses || before.pauses & 1 == 0;
         may_read.then_some(Self { offsets, shared, is_checked, before })
     }
 
-    /// Returns whether no object was moved since [`Heap::of`]: everything that was read belongs together.
+    /// Returns whether no object was moved since [`Heap::of`], so that everything read belongs together.
     pub fn is_unchanged(&self) -> bool {
         fence(Ordering::Acquire);
         State::now_reversed(self.shared, &self.offsets.objects) == self.before
@@ -131,7 +121,7 @@ impl Heap {
             // SAFETY: the caller's promise; without colours.
             return self.within(unsafe { load(address, 0) });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller names a reference that stays mapped.
         let word = unsafe { load(address, 0) };
         // SAFETY: a reference that the VM keeps for the running thread.
         unsafe { self.target(word) }
@@ -142,7 +132,7 @@ impl Heap {
     /// # Safety
     /// There is such a reference, in memory that is not freed while the thread lives.
     pub unsafe fn of_handle(&self, address: u64) -> Reference {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller names a reference that stays mapped.
         let word = unsafe { load(address, 0) };
         // SAFETY: a reference that the VM keeps for the running thread.
         unsafe { self.target(word) }
@@ -154,10 +144,10 @@ impl Heap {
     /// [`Heap`] has returned `object` as an object that has a reference field there.
     pub unsafe fn reference(&self, object: u64, offset: u32) -> Reference {
         let word = if self.offsets.narrow.is_some() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the object has a narrow reference there.
             unsafe { self.read::<u32>(object, offset) }.map(u64::from)
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the object has a reference there.
             unsafe { self.read::<u64>(object, offset) }
         };
         match word {
@@ -184,7 +174,7 @@ impl Heap {
     /// [`Heap`] has returned `chunk`.
     pub unsafe fn chunk_words(&self, chunk: u64) -> Option<ChunkWords> {
         let mut words = ChunkWords([0; (CHUNK_FIELD_BYTES / 8) as usize]);
-        // An object whose class is another one may be shorter.
+        // An object of another class may be shorter.
         let length = self.offsets.words.min(CHUNK_FIELD_BYTES);
         if !self.has_memory(chunk, u64::from(length)) {
             return None;
@@ -244,16 +234,13 @@ impl Heap {
             return false;
         }
         if !self.is_checked {
-            // SAFETY: the caller's promise.
+            // SAFETY: the object has these bytes and is not moved now; `to` has room.
             unsafe { copy_padded(from as *const u8, to, bytes) };
             return true;
         }
-        if bytes & 15 != 0 {
-            let last = to.wrapping_add(bytes & !15).cast::<u128>();
-            // SAFETY: the last 16 of the padded bytes, at a multiple of 16.
-            unsafe { last.write(0) };
-        }
-        // SAFETY: the caller's promise.
+        // SAFETY: `to` has room for the padded bytes.
+        unsafe { clear_padding(to, bytes) };
+        // SAFETY: `to` has room for the bytes.
         unsafe { self.read_checked(from, to, bytes) }
     }
 
@@ -299,7 +286,7 @@ impl Heap {
             Some((base, shift)) if word != 0 => base.wrapping_add(word.wrapping_shl(shift)),
             _ => word,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the word is a reference from a live object.
         unsafe { self.target(word) }
     }
 
@@ -311,7 +298,7 @@ impl Heap {
         match self.offsets.objects {
             Objects::Still => self.within(word),
             Objects::Forwarded => match self.within(word) {
-                // SAFETY: the caller's promise.
+                // SAFETY: a reference of a live object leads to an object.
                 Reference::Object(object) => unsafe { self.forwarded(object) },
                 other => other,
             },
@@ -362,10 +349,10 @@ impl Heap {
 }
 
 impl State {
-    /// Reads the state in the order that is right before reading objects.
+    /// Reads the state before objects are read.
     ///
-    /// The good mask takes few values and comes back to the same one, but not without another collection in between. So
-    /// the two numbers enclose it: read before it here, and after it in [`Self::now_reversed`].
+    /// The good mask takes few values and returns to the same one, but not without another collection. So the two
+    /// counts enclose it: read before it here, and after it in [`Self::now_reversed`].
     fn now(shared: &Shared, objects: &Objects) -> Self {
         let pauses = shared.pauses.load(Ordering::Acquire);
         let collections = collections(objects);
@@ -373,7 +360,7 @@ impl State {
         Self { pauses, collections, good_mask: good_mask(objects) }
     }
 
-    /// Reads the state in the order that is right after reading objects.
+    /// Reads the state after objects were read.
     fn now_reversed(shared: &Shared, objects: &Objects) -> Self {
         let good_mask = good_mask(objects);
         fence(Ordering::Acquire);

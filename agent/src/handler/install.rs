@@ -1,13 +1,15 @@
 //! Installs the tick handler, and forwards foreign signals.
 //!
-//! Problem: the program may use the signal as well, and removing the handler while a timer's signal is queued would
-//! restore the default action, which ends the process.
-//! Approach: choose a free real-time signal; keep the previous action and call it for everything that is not a
-//! timer expiration of ours. After a profile, discard what is queued before the previous action is restored
+//! Problem: the program may use the signal as well. Removing the handler while a timer's signal is queued would restore
+//! the default action, which ends the process.
+//! Approach: choose a free real-time signal; keep the previous action and call it for everything that is not an
+//! expiration of ours. After a profile, discard queued signals before the previous action is restored
 //! (`design/signal-safety.md`).
 //! A program that blocks signals before it starts a JVM passes its mask on. At the start of the VM the signal is
 //! unblocked on the thread that makes all others; in a running VM a blocked signal is refused.
 //! Sources: sigaction(2), signal(7), Linux `kernel/signal.c` (`do_sigaction`).
+
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "not called by handlers")]
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -89,7 +91,7 @@ pub fn choose(requested: Option<i32>, sender: Sender) -> Result<i32, SignalError
     outcome
 }
 
-/// As [`choose`], for the thread that makes all others: the signal is unblocked on it.
+/// Chooses like [`choose`], on the thread that makes all others, and unblocks the signal there.
 ///
 /// # Errors
 /// [`SignalError`].
@@ -136,7 +138,14 @@ impl Mask {
     /// # Errors
     /// [`SignalError::Refused`].
     pub fn own() -> Result<Self, SignalError> {
-        own_mask().map(Self)
+        let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: no new mask is given, the present one is written to `mask`.
+        let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr()) };
+        if error != 0 {
+            return Err(SignalError::Refused(io::Error::from_raw_os_error(error)));
+        }
+        // SAFETY: all-zero bytes are a valid set, and the call filled it.
+        Ok(Self(unsafe { mask.assume_init() }))
     }
 
     /// Returns whether a signal is blocked.
@@ -144,18 +153,6 @@ impl Mask {
         // SAFETY: the set is valid.
         unsafe { libc::sigismember(&raw const self.0, signal) == 1 }
     }
-}
-
-/// Returns the signals that the calling thread blocks.
-fn own_mask() -> Result<libc::sigset_t, SignalError> {
-    let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: no new mask is given, the present one is written to `mask`.
-    let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr()) };
-    if error != 0 {
-        return Err(SignalError::Refused(io::Error::from_raw_os_error(error)));
-    }
-    // SAFETY: all-zero bytes are a valid set, and the call filled it.
-    Ok(unsafe { mask.assume_init() })
 }
 
 /// Returns the current action of a signal.
@@ -209,8 +206,8 @@ pub fn install(signal: i32) -> Result<(), SignalError> {
     if outcome != 0 { Err(SignalError::Refused(io::Error::last_os_error())) } else { Ok(()) }
 }
 
-/// Restores the action from before the profile of `shared`, whose timers are deleted. Signals that are still queued,
-/// for threads that blocked them, are discarded. A handler that the program has installed since stays.
+/// Restores the action from before the profile of `shared`, whose timers are deleted, and discards signals still queued
+/// for threads that block them. A handler that the program has installed since stays.
 ///
 /// # Errors
 /// [`SignalError::Refused`].
@@ -221,7 +218,7 @@ pub fn uninstall(shared: &Shared) -> Result<(), SignalError> {
     // SAFETY: all-zero bytes are a valid sigaction.
     let mut ignore: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     ignore.sa_sigaction = libc::SIG_IGN;
-    // The kernel discards queued signals of all threads when their action becomes to ignore them.
+    // The kernel discards the queued signals of all threads when a signal becomes ignored.
     for action in [&ignore, &shared.previous] {
         // SAFETY: the first is complete, the second was read from the kernel.
         let outcome = unsafe { libc::sigaction(shared.signal, action, std::ptr::null_mut()) };

@@ -2,6 +2,8 @@
 //!
 //! Approach: one stretch of memory that begins with what every tick touches.
 
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "not called by handlers")]
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
@@ -15,6 +17,7 @@ use stackwalk::{FrozenOffsets, LiveMemory, ThreadOffsets};
 use crate::clock::descriptors::Descriptors;
 use crate::clock::perf_event;
 use crate::clock::timer;
+use crate::guest::mappings;
 use crate::handler::compilation::Compilers;
 use crate::handler::install::{self, SignalError};
 use crate::handler::own_stack::{self, BlockOffset};
@@ -22,22 +25,22 @@ use crate::handler::rings::RingMemory;
 use crate::handler::slots::{self, Shared};
 use agent_options::{ClockOption, Options};
 
-/// What a thread of its own prepares, with the share of timers: a huge page takes 0.2 ms and more to clear, and the offset is
-/// found on a thread that the C library made.
+/// Memory prepared on a separate thread: clearing a huge page takes 0.2 ms and more, and the offset is found on a
+/// thread made by the C library.
 #[derive(Debug)]
 pub struct Room {
     region: io::Result<&'static mut [MaybeUninit<u8>]>,
-    /// Those that the region has room for.
+    /// The slabs in the region.
     classes: [SlabClass; 5],
     block: Option<BlockOffset>,
 }
 
-/// Room that is being prepared, after something else.
+/// Memory that is still being prepared.
 #[derive(Debug)]
 pub struct PreparedRoom<T>(JoinHandle<(Room, T)>);
 
 impl<T: Send + 'static> PreparedRoom<T> {
-    /// Begins to do what is to be done `first`, and to prepare what [`publish`] needs for these options.
+    /// Starts a thread that calls `first` and then prepares the memory for these options.
     ///
     /// # Errors
     /// No thread can be started.
@@ -51,7 +54,7 @@ impl<T: Send + 'static> PreparedRoom<T> {
             let classes = slab_classes(processors, max_stack, slabs);
             let bytes =
                 FLAG_BYTES + RingMemory::near_bytes(queues.start) + SnapshotPool::bytes_needed(&classes);
-            (Room { block: own_stack::find(), region: slots::map_forever_hot(bytes), classes }, done)
+            (Room { block: own_stack::find(), region: mappings::map_forever_hot(bytes), classes }, done)
         };
         std::thread::Builder::new().name("tickwalk-start".to_owned()).spawn(prepare).map(Self)
     }
@@ -65,7 +68,17 @@ impl<T: Send + 'static> PreparedRoom<T> {
     }
 }
 
-/// Why handlers cannot get their memory.
+/// Fields of the VM that handlers read.
+pub struct VmFields {
+    /// Fields of a `JavaThread`.
+    pub offsets: ThreadOffsets,
+    /// Fields of virtual threads; `None` where they cannot be followed.
+    pub frozen: Option<&'static FrozenOffsets>,
+    /// Fields of compiler threads, if they are known.
+    pub compilers: Option<Compilers>,
+}
+
+/// The reason why handlers get no memory.
 #[derive(Debug)]
 pub enum PublishError {
     /// No signal can be used.
@@ -87,7 +100,7 @@ pub fn publish(
     options: &Options,
     prepared: Option<Room>,
     aim: Aim,
-    (offsets, frozen, compilers): (ThreadOffsets, Option<&'static FrozenOffsets>, Option<Compilers>),
+    fields: VmFields,
     memory: &'static LiveMemory,
     signal: i32,
     uses_clock: bool,
@@ -96,7 +109,7 @@ pub fn publish(
     let previous = install::previous_action(signal, former).map_err(PublishError::Signal)?;
     let address =
         prepared.as_ref().and_then(|room| room.region.as_ref().ok()).map(|region| region.as_ptr() as usize);
-    slots::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)), address);
+    mappings::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)), address);
     let begin = || PreparedRoom::begin(options, || ()).and_then(PreparedRoom::finish).map(|(room, ())| room);
     let Room { region, block, classes } = prepared.map_or_else(begin, Ok).map_err(PublishError::Thread)?;
     let region = region.map_err(PublishError::Memory)?;
@@ -122,9 +135,9 @@ pub fn publish(
         periods: std::array::from_fn(|index| AtomicU64::new(if index == 0 { aim.period_ns } else { 0 })),
         distance_ns: AtomicU64::new(aim.distance_ns()),
         max_stack: options.max_stack as u64,
-        offsets,
-        frozen,
-        compilers,
+        offsets: fields.offsets,
+        frozen: fields.frozen,
+        compilers: fields.compilers,
         memory_file: memory.proc_self_mem().unwrap_or(-1),
         pauses: AtomicU64::new(1),
         block,
@@ -137,19 +150,18 @@ pub fn publish(
             Some(former) if is_replaced(&former) => former.former,
             former => former,
         },
-    })
-    .map_err(PublishError::Memory)?;
+    });
     let rings = RingMemory::new(start, rings).map_err(PublishError::Memory)?;
     Ok((shared, rings))
 }
 
-/// Finds the offset on a thread that the C library makes; the calling one may be the process's first.
+/// Finds the offset on a new thread of the C library, because the calling one may be the process's first.
 pub fn block_offset() -> Option<BlockOffset> {
     let thread = std::thread::Builder::new().spawn(own_stack::find).ok()?;
     thread.join().ok().flatten()
 }
 
-/// Makes the pool, with the spare slabs of the largest class in service: all other classes fall back on it, and unused ones
+/// Makes the pool, with the spare slabs of the largest class in service: all classes fall back on it, and unused slabs
 /// take no memory.
 fn pool_of<'m>(
     slabs: &'m mut [MaybeUninit<u8>],
@@ -160,21 +172,20 @@ fn pool_of<'m>(
     Ok(pool)
 }
 
-/// Minimum of slabs in all classes but the largest: enough for half a second of two busy processors at 250 ticks each, if many
-/// busy threads keep the sampler waiting.
+/// Minimum of slabs in all classes but the largest: half a second of two busy processors with 250 ticks a second, if
+/// many busy threads keep the sampler waiting.
 const MIN_SLABS: usize = 256;
 
-/// Returns the classes of slabs for so many processors and copies of so many bytes; `fixed` is their number in each class,
-/// without spare ones.
+/// Returns the classes of slabs for this number of processors and size of copies; `fixed` is their number in each
+/// class, then without spare ones.
 ///
-/// At most one sample per processor and tick is in flight between two drains; 128 per processor cover half a second, or more than
-/// a second at the default interval. An unused slab costs addresses only.
-/// Typical stacks are below 16 KiB; the classes above are for deep recursion and the interpreter. Large copies make drains
-/// frequent, so of the largest a processor has what it can sample in 32 ms, and in 160 ms with the spare ones, which are in
-/// service from the start.
+/// Between two drains there is at most one sample per processor and tick; 128 per processor cover half a second, and
+/// more than a second at the default interval. Unused slabs cost only addresses. Typical stacks are below 16 KiB; the
+/// larger classes are for deep recursion and the interpreter. Large copies make drains frequent, so the largest class
+/// holds 32 ms of samples, or 160 ms with the spare slabs, which are in service from the start.
 fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
-    // In service for each processor, and at most. Spare slabs cost addresses, and 16 bytes each, until a class is half used.
+    // `count` slabs are in service for each processor, and `most` at most.
     let class = |bytes, count: usize, most: usize, min: usize| {
         if let Some(count) = fixed {
             return SlabClass::fixed(bytes, count.get());

@@ -1,11 +1,21 @@
-//! What runs in a signal handler at a tick, and the memory that it touches.
+//! What runs in a signal handler at a tick, and the memory that it uses.
 //!
-//! [`install`] has the kernel call [`on_tick`], which finds its thread in the [`slots`], asks [`expiration`] whether the
-//! tick is one to sample, and leaves a [`snapshot`] of the stack in the [`rings`]. [`memory`] is made before the first tick.
+//! [`install`] has the kernel call [`on_tick`]. It finds its thread in the [`slots`], has [`expiration`] decide whether
+//! the tick is a sample, and leaves a [`snapshot`] of the stack and a request in the [`rings`]. [`memory`] is made
+//! before the first tick.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod compilation;
 mod cpu;
 pub mod draw;
+pub(crate) mod errno;
 pub mod expiration;
 pub mod extra_signals;
 pub mod frozen;

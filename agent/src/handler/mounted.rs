@@ -1,20 +1,11 @@
 //! The mounted virtual thread of the interrupted thread: its id, its name, and its frames in the heap.
 //!
 //! Problem: a virtual thread is an object in the heap, and its carrier also runs native code and code of the VM.
-//! Approach: the id is read from the `JavaThread`, where the VM stores it. The name and the frozen frames are read from
-//! the heap, under the conditions of [`super::heap`].
-//! A name costs four cache misses, or eight checked reads, so it is copied with the first sample of a virtual thread on a
-//! carrier and with every sixteenth after it, in case the first was lost.
-//! Invariant: no load here can fault, see [`name`]; at most [`MAX_NAME_BYTES`] are copied.
+//! Approach: the id is read from the `JavaThread`, where the VM stores it, name and frozen frames from the heap, under
+//! the conditions of [`super::heap`]. A name costs four cache misses or eight checked reads, so it is copied with the
+//! first sample of a virtual thread on a carrier and with every sixteenth after it, in case the first was lost.
+//! Invariant: no load can fault, see [`name`]; at most [`MAX_NAME_BYTES`] are copied.
 //! Sources: `jfr/support/jfrThreadLocal.hpp`, `java.lang.{Thread,String}`, `oops/arrayOop.hpp`, JDK 21 and 25.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use core::sync::atomic::Ordering;
 
@@ -29,7 +20,7 @@ use crate::handler::slots::{Shared, ThreadSlot};
 /// Most bytes of a name that are copied; longer names are cut.
 const MAX_NAME_BYTES: usize = 256;
 
-/// A name is copied with each sample whose count on its carrier has none of these bits.
+/// A name is copied with each sample whose number on its carrier has none of these bits.
 const REPEAT_MASK: u64 = 15;
 
 /// A mounted virtual thread.
@@ -79,19 +70,19 @@ impl MountedThread {
     /// It was found in this run of the handler, for `capture`.
     #[cold]
     pub unsafe fn within(self, capture: &Capture, capacity: usize) -> Self {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `capture` and heap are those of this handler run.
         let frozen = self.heap.map(|heap| unsafe { frozen::find(capture, &heap, capacity) });
         Self { name: None, frozen: frozen.unwrap_or(self.frozen), ..self }
     }
 
-    /// Copies frames and name. Returns what was copied: the same, or a thread of which nothing was read in the heap,
-    /// if its objects may have been moved meanwhile.
+    /// Copies frames and name. Returns what was copied: the same, or a thread without data from the heap if its objects
+    /// may have been moved.
     ///
     /// # Safety
     /// It was found in this run of the handler; `to` is writable for `self.bytes()` bytes and aligned to 16.
     pub unsafe fn copy(&self, to: *mut u8) -> Self {
         let Some(heap) = &self.heap else { return *self };
-        // SAFETY: the caller's promise.
+        // SAFETY: found in this run; `to` has room for the frames.
         let mut is_copied = unsafe { frozen::copy(&self.frozen, heap, to) };
         if let Some(name) = self.name {
             let to = to.wrapping_add(self.frozen.bytes);
@@ -111,7 +102,8 @@ impl MountedThread {
 /// Finds the mounted virtual thread of the running thread.
 ///
 /// # Safety
-/// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`, `slot` its slot.
+/// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`, `slot` its
+/// slot.
 #[inline(always)]
 pub unsafe fn of(
     capture: &Capture,
@@ -123,7 +115,7 @@ pub unsafe fn of(
         return MountedThread::NONE;
     }
     let capacity = shared.max_stack.saturating_sub(stack_bytes as u64) as usize;
-    // SAFETY: the caller's promise.
+    // SAFETY: capture and slot are the running thread's.
     unsafe { find(capture, shared, slot, capacity) }
 }
 
@@ -151,7 +143,7 @@ unsafe fn find(
     if stored_id.is_some_and(|id| id == 0 || !needs_name(slot, id)) {
         return mounted;
     }
-    // SAFETY: as above.
+    // SAFETY: the running thread's `JavaThread`.
     let Some(object) = (unsafe { thread_object(capture.thread, offsets, &heap) }) else { return mounted };
     // SAFETY: a live java.lang.Thread.
     let own_id = unsafe { heap.read(object, heap.offsets.class.thread_id) }.unwrap_or(0);
@@ -183,7 +175,7 @@ unsafe fn stored_id(thread: u64, offsets: &ThreadOffsets) -> Option<u64> {
     let mounted = offsets.mounted?;
     // SAFETY: the field lies inside the `JavaThread`.
     let is_mounted: u8 = unsafe { load(thread, mounted.is_mounted) };
-    // SAFETY: as above.
+    // SAFETY: the field lies inside the `JavaThread`.
     let id = unsafe { load(thread, mounted.id) };
     Some(if is_mounted == 0 { 0 } else { id })
 }
@@ -196,7 +188,7 @@ unsafe fn thread_object(thread: u64, offsets: &ThreadOffsets, heap: &Heap) -> Op
     let (virtual_thread, carrier) = (offsets.vthread?, offsets.thread_object?);
     // SAFETY: a handle that the VM made with the thread and frees after it.
     let virtual_thread = unsafe { handle(thread, virtual_thread, heap) }.object()?;
-    // SAFETY: as above.
+    // SAFETY: as for the virtual thread.
     let carrier = unsafe { handle(thread, carrier, heap) }.object()?;
     (virtual_thread != carrier).then_some(virtual_thread)
 }
@@ -217,9 +209,9 @@ unsafe fn handle(thread: u64, offset: u32, heap: &Heap) -> Reference {
 
 /// Returns the bytes of a thread's name.
 ///
-/// Why no load faults: a thread's `name` and a string's `value` are references that the VM keeps current, and
-/// [`Heap`] follows them only to objects that stay where they are. Each must have its class before its fields are read;
-/// the elements of an array, by its length, lie before the end of the heap.
+/// Why no load faults: a thread's `name` and a string's `value` are references that the VM keeps current, and [`Heap`]
+/// follows them only to objects that stay in place. Each must have its class before its fields are read, and an array
+/// ends before the end of the heap.
 ///
 /// # Safety
 /// [`Heap`] has returned `thread`, a live java.lang.Thread.

@@ -1,26 +1,18 @@
 //! The signal handler, which runs on a profiled thread at each expiration of its timer.
 //!
 //! Problem: it interrupts arbitrary code, inside the VM, malloc or another handler.
-//! Approach: a fixed sequence on memory made before the first tick: the draw, which passes over most signals where the
-//! interval is longer than the tick; then registers, `JavaThread` fields, stack bytes into a pool slab, request into the
-//! queue.
-//! No locked instruction follows the copy: it would wait until the copy has left the store buffer.
+//! Approach: a fixed sequence on memory made before the first tick: the draw, which skips most signals if the interval
+//! is longer than the tick; then registers, `JavaThread` fields, stack bytes into a slab, the request into the queue.
+//! No locked instruction follows the copy, because it would wait for the copy to leave the store buffer.
 //! Invariant: no allocation, lock, logging or panic, and no system call but those of [`super::heap`]; errno is kept.
 //! The functions of `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, siginfo_t};
 use queue::{LostCause, Request, RequestFlags};
 
+use super::errno::KeptErrno;
 use super::expiration::{Claimed, Expiration};
 use super::snapshot::{HEAD_BYTES, Snapshot, padded};
 use super::{mounted, own_stack, ucontext};
@@ -35,44 +27,49 @@ const CODE_LINES: usize = 40;
 /// Called by the kernel only.
 pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let start = ucontext::cycles();
-    // SAFETY: errno of the calling thread always exists.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let saved_errno = unsafe { errno.read() };
-    if let Some(shared) = slots::shared() {
-        ucontext::prefetch(core::ptr::from_ref(shared).cast(), Shared::LINES);
+    let _errno = KeptErrno::new();
+    let Some(shared) = slots::shared() else { return };
+    ucontext::prefetch(core::ptr::from_ref(shared).cast(), Shared::LINES);
+    // SAFETY: the kernel passes a valid siginfo.
+    match unsafe { Expiration::of(shared, info) } {
+        // SAFETY: the context is the kernel's.
+        Some(expiration) => unsafe { expired(shared, &expiration, start, context) },
         // SAFETY: the kernel passes a valid siginfo.
-        match unsafe { Expiration::of(shared, info) } {
-            Some(expiration) => {
-                expiration.slot.busy.store(true, Ordering::Relaxed);
-                if let Some(claimed) = expiration.claim(shared) {
-                    ucontext::prefetch(on_tick as *const c_void, CODE_LINES);
-                    let ticks = shared.time_stamp(start);
-                    // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
-                    unsafe { tick(shared, &expiration, &claimed, ticks, context) };
-                    let cycles = ucontext::cycles().wrapping_sub(start);
-                    expiration.slot.last_cycles.store(cycles, Ordering::Relaxed);
-                    let thread = &expiration.slot.java_thread;
-                    // SAFETY: this is the handler, on the thread of the slot.
-                    unsafe { crate::hooks::captured(expiration.index, thread, ticks, cycles, context) };
-                }
-                // SAFETY: the context is the kernel's.
-                unsafe { ucontext::repeat_wait(context) };
-                // Release: a thread that reads the flag as clear sees the request.
-                expiration.slot.busy.store(false, Ordering::Release);
-            }
-            // SAFETY: the kernel passes a valid siginfo.
-            None if unsafe { Expiration::is_of_former(shared, info) } => (),
-            // SAFETY: the arguments are those the kernel passed.
-            None => unsafe { shared.forward(signal, info, context) },
-        }
+        None if unsafe { Expiration::is_of_former(shared, info) } => (),
+        // SAFETY: the arguments are those the kernel passed.
+        None => unsafe { shared.forward(signal, info, context) },
     }
-    // SAFETY: as above.
-    unsafe { errno.write(saved_errno) }
 }
 
-/// Captures registers and stack, and queues the request; a failure is counted with the time it stands for.
-unsafe fn tick(
+/// Samples the running thread if the draw says so.
+///
+/// # Safety
+/// The context is the kernel's.
+#[inline(always)]
+unsafe fn expired(shared: &'static Shared, expiration: &Expiration, start: u64, context: *mut c_void) {
+    let slot = expiration.slot;
+    slot.busy.store(true, Ordering::Relaxed);
+    if let Some(claimed) = expiration.claim(shared) {
+        ucontext::prefetch(on_tick as *const c_void, CODE_LINES);
+        let ticks = shared.time_stamp(start);
+        // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
+        unsafe { sample(shared, expiration, &claimed, ticks, context) };
+        let cycles = ucontext::cycles().wrapping_sub(start);
+        slot.last_cycles.store(cycles, Ordering::Relaxed);
+        // SAFETY: this is the handler, on the thread of the slot.
+        unsafe { crate::hooks::captured(expiration.index, &slot.java_thread, ticks, cycles, context) };
+    }
+    // SAFETY: the context is the kernel's.
+    unsafe { ucontext::repeat_wait(context) };
+    // Release: a thread that reads the flag as clear sees the request.
+    slot.busy.store(false, Ordering::Release);
+}
+
+/// Queues a request with registers and stack; a failure is counted with the time that it stands for.
+///
+/// # Safety
+/// The slot belongs to the running thread, and the context is the kernel's.
+unsafe fn sample(
     shared: &'static Shared,
     expiration: &Expiration,
     &Claimed { overrun, ns }: &Claimed,
@@ -96,9 +93,7 @@ unsafe fn tick(
     }
     (request.pc, request.sp, request.fp) = (capture.pc, capture.sp, capture.fp);
     request.thread_state = capture.thread_state as _;
-    // Acquire: the sampler gives a native thread its low bound first.
-    let high = slot.stack_high.load(Ordering::Acquire);
-    let low = slot.stack_low.load(Ordering::Relaxed);
+    let (low, high) = (slot.stack_low.load(Ordering::Relaxed), slot.stack_high.load(Ordering::Relaxed));
     let (low, high) = own_stack::bounds(low, high, capture.sp, shared.block);
     // On an alternate stack the interrupted sp is elsewhere; the last Java frame may still be on this one.
     let inside = |sp: u64| (low..high).contains(&sp);
@@ -108,7 +103,7 @@ unsafe fn tick(
         request.flags |= RequestFlags::NO_STACK;
     }
     capture.stack_low = from;
-    capture.stack_high = if high == 0 { ucontext::thread_pointer() } else { high };
+    capture.stack_high = high;
     let frames = from..from.saturating_add(used);
     // SAFETY: the session took key and offsets from the VM; the stack is this thread's.
     let compiled_method = shared.compilers.map_or(0, |vm| unsafe { vm.method(&slot.compiler, frames) });

@@ -1,24 +1,18 @@
-//! The stack of a thread whose bounds are unknown, from the C library's description of the thread.
+//! The stack of a thread whose bounds the VM does not know, from the C library's description of the thread.
 //!
-//! Problem: GC, compiler and native threads are found without the bounds of their stacks, so the stack of their first
-//! sample could not be copied; the kernel returns them by a system call only.
-//! Approach: the thread pointer leads to the C library's description of the running thread, which holds start and size
-//! of the block of its stack. Their offset is no part of any interface: it is found once, on a thread of our own, whose
-//! bounds the library returns ([`find`]).
+//! Problem: GC, compiler and native threads are found without the bounds of their stacks, and the kernel returns them
+//! only by a system call.
+//! Approach: the thread pointer leads to the C library's description of the running thread, which has start and size of
+//! the block of its stack. Their offset is not part of an interface: it is found once, on a thread whose bounds the
+//! library returns ([`find`]). The first thread of a process has no block; the end of its stack is read once from the
+//! kernel.
 //! Invariant: the description lies at the high end of the block and lives as long as its thread, so everything from an
-//! sp inside the block up to the thread pointer is mapped. The first thread of a process has no block, and the stacks of
-//! coroutines and alternate stacks lie outside of it: no bounds are returned for them.
+//! sp inside the block up to the thread pointer is mapped. Stacks of coroutines and alternate stacks have no bounds.
 //! Sources: glibc `nptl/{descr.h,allocatestack.c,pthread_getattr_np.c}`, musl `src/internal/pthread_impl.h`.
 
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
-
 use core::mem::MaybeUninit;
+
+use sampler_thread::native::maps;
 
 use super::cpu::{OFFSET_IS_BELOW_POINTER, thread_description};
 use super::ucontext::load;
@@ -26,12 +20,21 @@ use super::ucontext::load;
 /// Bytes of a description that are searched for the block; glibc's has 2,304, and the block at 1,700.
 const DESCRIPTION_BYTES: u64 = 4096;
 
-/// Offset, from [`thread_description`], of start and size of the thread's block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockOffset(u32);
+/// Bytes below the end of the first thread's stack where the kernel maps nothing else (`MIN_GAP` in Linux
+/// `arch/x86/mm/mmap.c` is 128 MiB).
+const FIRST_STACK: u64 = 64 << 20;
 
-/// Returns the lowest and one past the highest address of the running thread's stack: those given, or those of its block
-/// if `high` is 0; zeros if they are unknown. Signal safe.
+/// Places of the bounds of the running thread's stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockOffset {
+    /// From [`thread_description`] to start and size of the thread's block.
+    offset: u32,
+    /// End of the stack of the process's first thread, 0 if it is unknown.
+    first_stack_end: u64,
+}
+
+/// Returns the lowest and one past the highest address of the running thread's stack: those given, or those of its
+/// block if `high` is 0; zeros if they are unknown. Signal safe.
 #[inline(always)]
 pub fn bounds(low: u64, high: u64, sp: u64, block: Option<BlockOffset>) -> (u64, u64) {
     match block {
@@ -41,11 +44,15 @@ pub fn bounds(low: u64, high: u64, sp: u64, block: Option<BlockOffset>) -> (u64,
 }
 
 #[cold]
-fn own(sp: u64, BlockOffset(offset): BlockOffset) -> Option<(u64, u64)> {
+fn own(sp: u64, BlockOffset { offset, first_stack_end }: BlockOffset) -> Option<(u64, u64)> {
+    let first = (first_stack_end.saturating_sub(FIRST_STACK), first_stack_end);
+    if (first.0..first.1).contains(&sp) {
+        return Some(first);
+    }
     let description = thread_description(DESCRIPTION_BYTES);
-    // SAFETY: the C library of this process has the field there in the description of each thread, this one's included.
+    // SAFETY: the C library has the field there in the description of each thread.
     let start: u64 = unsafe { load(description, offset) };
-    // SAFETY: as above, the size follows the start.
+    // SAFETY: the size follows the start.
     let size: u64 = unsafe { load(description, offset.checked_add(8)?) };
     let end = start.checked_add(size)?;
     // The description begins here, or between here and the field.
@@ -66,14 +73,16 @@ pub fn find() -> Option<BlockOffset> {
     let mut found = offsets.filter(|&offset| {
         // SAFETY: between the thread's description and the end of the thread's own stack.
         let start: u64 = unsafe { load(description, offset) };
-        // SAFETY: as above.
+        // SAFETY: the search ends 16 bytes before the end of the stack.
         let size: u64 = unsafe { load(description, offset.saturating_add(8)) };
         // The block may begin with a guard.
         start != 0 && start <= low && start.checked_add(size) == Some(high)
     });
     // Frames of the running functions may lie between here and the description, with such values of their own.
     let offset = if OFFSET_IS_BELOW_POINTER { found.last() } else { found.next() };
-    offset.map(BlockOffset)
+    let maps = maps::read().unwrap_or_default();
+    let first_stack = maps::parse(&maps).find(|mapping| mapping.path == "[stack]");
+    Some(BlockOffset { offset: offset?, first_stack_end: first_stack.map_or(0, |mapping| mapping.end) })
 }
 
 /// Returns the bounds of the calling thread's stack from the C library.
@@ -88,7 +97,7 @@ fn library_bounds() -> Option<(u64, u64)> {
     let (mut low, mut size) = (core::ptr::null_mut(), 0_usize);
     // SAFETY: the call above filled the attributes.
     let outcome = unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
-    // SAFETY: as above; they are not used again.
+    // SAFETY: filled attributes, which are not used again.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     let low = low as u64;
     (outcome == 0 && low != 0).then_some((low, low.checked_add(size as u64)?))

@@ -1,22 +1,25 @@
 //! Memory of request queues.
 //!
-//! Problem: ten thousand idle threads must cost almost no memory, and queues that grow and shrink must not fragment or
-//! leak memory that handlers can reach.
-//! Approach: each slot's first ring lies in zeroed memory that costs a page when its first request is written; the
-//! rings of the first slots lie in the huge page that each tick touches. Larger rings come from a stretch of addresses
-//! that is mapped once; a free ring is kept for the next queue of its size, and its whole pages go back to the kernel.
-//! Invariant: nothing is ever unmapped; a ring is in use by one queue or in one free list.
+//! Problem: ten thousand idle threads must cost almost no memory, and queues that grow and shrink must not leak memory
+//! that handlers can reach.
+//! Approach: each slot's first ring lies in zeroed memory that takes a page when its first request is written, and the
+//! first slots' rings in the huge page that each tick touches. Larger rings come from a range of addresses that is
+//! mapped once. A free ring is kept for the next queue of its size; its whole pages go back to the kernel.
+//! Invariant: nothing is unmapped, and a ring is in one queue or in one free list.
+
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "not called by handlers")]
 
 use std::io;
 use std::mem::MaybeUninit;
 
 use queue::{Capacity, RingEnds};
 
-use crate::handler::slots::{self, MAX_THREADS, PAGE};
+use crate::guest::mappings::{self, PAGE};
+use crate::handler::slots::MAX_THREADS;
 
 /// First rings in the huge page.
 const NEAR: usize = 128;
-/// Addresses reserved for grown rings: 2,600 of the largest, or a thousand times as many of the smallest.
+/// Addresses for grown rings: 2,600 of the largest.
 const GROWN_BYTES: usize = 256 << 20;
 
 /// Memory of all rings.
@@ -26,7 +29,7 @@ pub struct RingMemory {
     near: &'static mut [MaybeUninit<u8>],
     far: &'static mut [MaybeUninit<u8>],
     grown: &'static mut [MaybeUninit<u8>],
-    /// Addresses and sizes of the grown rings; a ring's place is its index here plus one.
+    /// Addresses and sizes of grown rings; [`RingEnds::place`] is the index here plus one.
     places: Vec<(usize, usize)>,
     free: [Vec<RingEnds>; Capacity::ALL.len()],
     used_bytes: u64,
@@ -39,12 +42,12 @@ fn stride(capacity: Capacity) -> usize {
 }
 
 impl RingMemory {
-    /// Returns the bytes of the huge page to reserve for first rings of this size, at most a fourth of it.
+    /// Returns the bytes for first rings of this size in the huge page, at most a fourth of it.
     pub fn near_bytes(start: Capacity) -> usize {
         stride(start) * NEAR.min((512 << 10) / stride(start))
     }
 
-    /// Makes rings that start with `start` entries; `near` is aligned to 64.
+    /// Memory for rings that start with `start` entries; `near` is aligned to 64.
     ///
     /// # Errors
     /// As mmap(2).
@@ -56,8 +59,8 @@ impl RingMemory {
         Ok(Self {
             start: Some(start),
             near,
-            far: slots::map_forever(MAX_THREADS as usize * stride(start))?,
-            grown: slots::map_forever(GROWN_BYTES)?,
+            far: mappings::map_forever(MAX_THREADS as usize * stride(start))?,
+            grown: mappings::map_forever(GROWN_BYTES)?,
             ..Self::default()
         })
     }
@@ -69,11 +72,11 @@ impl RingMemory {
         let (ring, rest) = std::mem::take(memory).split_at_mut_checked(stride(start))?;
         *memory = rest;
         self.use_bytes(start);
-        // SAFETY: near memory was zeroed in `new`, far memory by the kernel, and each part is returned once.
+        // SAFETY: `new` has zeroed near memory, the kernel far memory, and each part is returned once.
         unsafe { RingEnds::in_zeroed(start, ring) }
     }
 
-    /// Returns a ring of this size for a queue that changes its size; `None` once the reserved addresses are used up.
+    /// Returns a ring of this size for a queue that is resized; `None` once the addresses are used up.
     pub fn take(&mut self, capacity: Capacity) -> Option<RingEnds> {
         let ring = match self.free[capacity as usize].pop() {
             Some(ring) => ring,
@@ -109,8 +112,8 @@ impl RingMemory {
         if let Some(&(address, bytes)) = place
             && bytes >= PAGE
         {
-            // SAFETY: the pages hold only this ring, whose both ends are here, and a ring of zero bytes is an empty one.
-            // The advice keeps the mapping; the pages read as zero afterwards. A refusal changes nothing.
+            // SAFETY: the pages hold only this ring, which nothing else uses, and a ring of zero bytes is an empty one.
+            // The pages stay mapped and read as zero. A refusal changes nothing.
             unsafe { libc::madvise(address as *mut libc::c_void, bytes / PAGE * PAGE, libc::MADV_DONTNEED) };
         }
         self.free[capacity as usize].push(ring);
@@ -136,7 +139,7 @@ mod tests {
         let queue: &'static queue::ThreadQueue = Box::leak(Box::default());
         assert!(queue.install(ring, capacity).is_ok());
         let mut drain = queue.try_drain().expect("installed");
-        let spare = RingEnds::in_region(Capacity::Entries16, slots::map_forever(PAGE).expect("mapped"));
+        let spare = RingEnds::in_region(Capacity::Entries16, mappings::map_forever(PAGE).expect("mapped"));
         for pc in 0..capacity.entries() as u64 {
             // SAFETY: no other thread has this queue.
             let pushed = unsafe { queue.push(queue::Request { pc, ..Default::default() }) };
@@ -144,7 +147,7 @@ mod tests {
         }
         assert_eq!(drain.by_ref().count(), capacity.entries());
         assert!(drain.offer(spare.expect("aligned")).is_ok());
-        // SAFETY: as above.
+        // SAFETY: no other thread has this queue.
         unsafe { queue.adopt() };
         assert!(drain.next().is_none());
         drain.take_retired().expect("left")
@@ -153,7 +156,7 @@ mod tests {
     #[test]
     fn returned_rings_are_used_again() {
         let start = Capacity::Entries16;
-        let near = slots::map_forever(RingMemory::near_bytes(start)).expect("mapped");
+        let near = mappings::map_forever(RingMemory::near_bytes(start)).expect("mapped");
         let mut memory = RingMemory::new(start, near).expect("mapped");
         for number in 1..=NEAR as u64 + 3 {
             let ring = memory.first().expect("room");

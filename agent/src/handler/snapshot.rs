@@ -1,14 +1,6 @@
 //! Writes a snapshot into a slab: head, stack bytes, frozen frames, name of a virtual thread.
 //!
-//! Invariant: every byte up to the returned length is written, padding included; nothing here allocates or panics.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Invariant: every byte up to the returned length is written, padding included.
 
 use sampler_thread::walk::snapshot::SnapshotHead;
 use stackwalk::Capture;
@@ -41,10 +33,10 @@ impl Snapshot {
     pub unsafe fn write(&self, to: *mut u8) -> usize {
         let Self { capture, compiled_method, previous_cycles, stack_bytes, mounted } = *self;
         let stack = to.wrapping_add(HEAD_BYTES);
-        // SAFETY: by the caller's promise.
+        // SAFETY: the stack bytes are readable, and the slab has room for them.
         unsafe { copy_padded(capture.stack_low as *const u8, stack, stack_bytes) };
         let length = HEAD_BYTES.saturating_add(padded(stack_bytes));
-        // SAFETY: by the caller's promise.
+        // SAFETY: found in this run; the slab has room behind the stack bytes.
         let mounted = unsafe { mounted.copy(to.wrapping_add(length)) };
         let MountedThread { thread_id, name, frozen, .. } = mounted;
         let head = SnapshotHead {
@@ -59,7 +51,7 @@ impl Snapshot {
             name_coder: name.map_or(0, |name| name.coder),
             name_bytes: name.map_or(0, |name| name.bytes as u32),
         };
-        // SAFETY: by the caller's promise.
+        // SAFETY: the slab begins with room for the head.
         unsafe { to.cast::<SnapshotHead>().write(head) };
         length.saturating_add(mounted.bytes())
     }

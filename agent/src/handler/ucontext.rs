@@ -1,55 +1,39 @@
-//! Reads the registers of the interrupted code and the moving fields of its `JavaThread`, and copies its stack.
+//! Reads the registers of the interrupted code and the changing fields of its `JavaThread`, and copies its stack.
 //!
 //! Problem: pc, sp, fp, the thread state and the frame anchor are valid only at the instant of the signal.
 //! Approach: copy them into a [`Capture`] by plain loads.
 //! Invariant: nothing here can fault: the ucontext is on the stack, and the `JavaThread` of the running thread exists.
-//! Sources: HotSpot `javaThread.hpp`, `javaFrameAnchor.hpp` through
-//! the offsets of the VM's own tables (`design/hotspot.md`).
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Sources: HotSpot `javaThread.hpp`, `javaFrameAnchor.hpp`, through the offsets in the VM's own tables
+//! (`design/hotspot.md`).
 
 use stackwalk::{Capture, ThreadOffsets};
 
-use super::cpu::{copy_stack, prefetch_line};
+use super::cpu::copy_stack;
 pub use super::cpu::{cycles, registers, repeat_wait, thread_pointer};
 
-/// Adds thread state, frame anchor, frame being deoptimised, continuation entry and last polled instruction of the running
+/// Adds thread state, frame anchor, deoptimised frame, continuation entry and last polled instruction of the running
 /// Java thread.
 ///
 /// # Safety
 /// `thread` is the `JavaThread*` of the calling thread, between its ThreadStart and ThreadEnd events.
 pub unsafe fn add_java_state(capture: &mut Capture, thread: u64, offsets: &ThreadOffsets) {
+    // SAFETY: every offset below is that of a word in the caller's JavaThread.
+    let word = |offset: u32| -> u64 { unsafe { load(thread, offset) } };
     capture.thread = thread;
     // SAFETY: the field lies inside the caller's JavaThread.
     capture.thread_state = u64::from(unsafe { load::<u32>(thread, offsets.state) });
-    // SAFETY: as above.
-    capture.anchor_sp = unsafe { load(thread, offsets.anchor_sp) };
-    // SAFETY: as above.
-    capture.anchor_pc = unsafe { load(thread, offsets.anchor_pc) };
-    // SAFETY: as above.
-    capture.anchor_fp = unsafe { load(thread, offsets.anchor_fp) };
-    // SAFETY: as above.
-    let replacing: u64 = unsafe { load(thread, offsets.vframe_array_head) };
+    capture.anchor_sp = word(offsets.anchor_sp);
+    capture.anchor_pc = word(offsets.anchor_pc);
+    capture.anchor_fp = word(offsets.anchor_fp);
+    let replacing = word(offsets.vframe_array_head);
     if replacing != 0 {
-        // SAFETY: the thread frees the record only in the deoptimisation after the one that has cleared the pointer.
+        // SAFETY: the thread frees the record only in the deoptimisation after the one that cleared the pointer.
         capture.deoptimized_sp = unsafe { load(replacing, offsets.deoptimized_sp) };
-        // SAFETY: as above.
+        // SAFETY: the next word of the same record.
         capture.deoptimized_pc = unsafe { load(replacing, offsets.deoptimized_sp.wrapping_add(8)) };
     }
-    if let Some(offset) = offsets.cont_entry {
-        // SAFETY: as above.
-        capture.cont_entry = unsafe { load(thread, offset) };
-    }
-    if let Some(offset) = offsets.saved_exception_pc {
-        // SAFETY: as above.
-        capture.saved_exception_pc = unsafe { load(thread, offset) };
-    }
+    capture.cont_entry = offsets.cont_entry.map_or(0, word);
+    capture.saved_exception_pc = offsets.saved_exception_pc.map_or(0, word);
 }
 
 /// Loads a field of a living object of the VM.
@@ -58,7 +42,7 @@ pub unsafe fn add_java_state(capture: &mut Capture, thread: u64, offsets: &Threa
 /// `offset` is inside the object at `base`, which is readable.
 pub unsafe fn load<T: Copy>(base: u64, offset: u32) -> T {
     let address = base.wrapping_add(u64::from(offset)) as *const T;
-    // SAFETY: by the caller's promise; volatile because the VM's own code writes it behind the compiler's back.
+    // SAFETY: the caller names a readable field; volatile because the VM's code changes it unseen by the compiler.
     unsafe { address.read_volatile() }
 }
 
@@ -74,13 +58,12 @@ pub fn monotonic() -> u64 {
 
 /// Prefetches `lines` cache lines from `address` on; never faults.
 ///
-/// Between two ticks the program has replaced our lines in the near caches. Misses one after the other cost hundreds of
-/// cycles each; lines that are prefetched together arrive together.
+/// Between two ticks the program replaces our lines in the near caches. Prefetched together, they arrive together,
+/// while each miss in a sequence costs hundreds of cycles.
 #[inline(always)]
 pub fn prefetch(address: *const libc::c_void, lines: usize) {
     for line in 0..lines {
-        let line = address.wrapping_byte_add(line.wrapping_mul(64));
-        prefetch_line(line);
+        queue::prefetch_for_reading(address.wrapping_byte_add(line.wrapping_mul(64)));
     }
 }
 
@@ -89,11 +72,21 @@ pub fn prefetch(address: *const libc::c_void, lines: usize) {
 /// # Safety
 /// `from` is readable for `bytes` bytes, `to` is aligned to 16 and writable for `padded(bytes)`.
 pub(super) unsafe fn copy_padded(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: `to` has room for the padded bytes.
+    unsafe { clear_padding(to, bytes) };
+    // SAFETY: `from` is readable and `to` writable for `bytes` bytes.
+    unsafe { copy_stack(from, to, bytes) };
+}
+
+/// Clears the last 16 of `padded(bytes)` bytes, if there is padding.
+///
+/// # Safety
+/// `to` is aligned to 16 and writable for `padded(bytes)`.
+#[inline(always)]
+pub(super) unsafe fn clear_padding(to: *mut u8, bytes: usize) {
     if bytes & 15 != 0 {
         let last = to.wrapping_add(bytes & !15).cast::<u128>();
         // SAFETY: the last 16 of the padded bytes, at a multiple of 16.
         unsafe { last.write(0) };
     }
-    // SAFETY: the caller's promise.
-    unsafe { copy_stack(from, to, bytes) };
 }

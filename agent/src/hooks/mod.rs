@@ -86,8 +86,8 @@ pub fn observer() -> Option<&'static dyn Observer> {
 
 /// Shows a capture to the observer. Signal safe; without the feature this does nothing.
 ///
-/// # Safety Called by the signal handler, on the thread of this slot, with the address of its `JavaThread` and with
-/// its own context.
+/// # Safety
+/// Called by the signal handler, on the thread of this slot, with the address of its `JavaThread` and its own context.
 #[inline(always)]
 pub unsafe fn captured(slot: u32, thread: &AtomicU64, ticks: u64, cycles: u64, context: *mut c_void) {
     if let Some(observer) = observer() {

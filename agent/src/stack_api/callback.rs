@@ -1,23 +1,14 @@
 //! The callback generation (`agent/include/callback/profile.h`), without safepoint callbacks.
 
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
-
 use core::ffi::c_void;
 
 use stackwalk::{Frame, Place, Stop};
 
 use super::api::api;
-use super::entry::Caller;
-use super::entry::with_caller;
-use super::errno::KeptErrno;
-use super::subject::{Start, Subject};
+use super::entry::{Caller, with_caller};
+use super::subject::{Start, Subject, address_of};
 use super::walk::LiveWalk;
+use crate::handler::errno::KeptErrno;
 
 /// `ASGST_Frame` of this generation.
 #[repr(C)]
@@ -91,7 +82,7 @@ pub unsafe extern "C" fn ASGST_WalkStackFromFrame(
     let Some(api) = api() else { return THREAD_EXIT };
     let Registers { pc, sp, fp } = frame;
     // SAFETY: no context; the walk ends before this returns.
-    let subject = unsafe { Subject::of(api, Start::Frame { pc, sp, fp }, core::ptr::from_ref(&mark) as u64) };
+    let subject = unsafe { Subject::of(api, Start::Frame { pc, sp, fp }, address_of(&mark)) };
     if !subject.is_java_thread() || subject.has_ended(api) {
         return THREAD_EXIT;
     }
@@ -151,9 +142,9 @@ unsafe extern "C" fn get_frame(
     caller: &Caller,
 ) -> *mut Registers {
     let _errno = KeptErrno::new();
-    let start = if ucontext.is_null() { Start::Last(caller) } else { Start::Interrupted(ucontext) };
-    // SAFETY: by the caller's promise.
-    let found = unsafe { first_frame(start, core::ptr::from_ref(caller) as u64, focus_on_java) };
+    let start = Start::of(ucontext, caller);
+    // SAFETY: the context is of this thread.
+    let found = unsafe { first_frame(start, address_of(caller), focus_on_java) };
     // SAFETY: the caller's memory for the result.
     unsafe { result.write(found.unwrap_or_default()) };
     result
@@ -163,7 +154,7 @@ unsafe extern "C" fn get_frame(
 /// As [`Subject::of`].
 unsafe fn first_frame(start: Start<'_>, entry: u64, focus_on_java: bool) -> Option<Registers> {
     let api = api()?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the context is of this thread.
     let subject = unsafe { Subject::of(api, start, entry) };
     if subject.has_ended(api) || !subject.is_java_thread() {
         return None;

@@ -1,27 +1,13 @@
-//! Memory of a queue's ring.
-
-use core::ops::Deref;
+//! The ring of a queue, on the heap.
 
 use queue::{Element, ElementRing};
 
-/// A ring of elements. Words that are kept: handle of the snapshot and its length; marks of classes and of code.
-pub type Ring = ElementRing<Elements>;
-
-/// Elements that are freed with their ring.
-pub struct Elements(Box<[Element]>);
-
-impl Deref for Elements {
-    type Target = [Element];
-
-    fn deref(&self) -> &[Element] {
-        &self.0
-    }
-}
+/// A ring of elements. Each keeps handle and length of its stack copy, and the marks of classes and of code.
+pub type Ring = ElementRing<Box<[Element]>>;
 
 /// Makes an empty ring.
 pub fn new_ring(elements: u32) -> *mut Ring {
-    let elements = Elements((0..elements).map(|_| Element::default()).collect());
-    Box::into_raw(Box::new(ElementRing::new(elements)))
+    Box::into_raw(Box::new(ElementRing::new((0..elements).map(|_| Element::default()).collect())))
 }
 
 /// Frees a ring.
@@ -29,6 +15,6 @@ pub fn new_ring(elements: u32) -> *mut Ring {
 /// # Safety
 /// [`new_ring`] made it, and nothing uses it any more.
 pub unsafe fn free(ring: *mut Ring) {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a ring of `new_ring`, once.
     drop(unsafe { Box::from_raw(ring) });
 }

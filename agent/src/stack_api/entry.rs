@@ -1,23 +1,14 @@
 //! Entries of exported functions that keep the registers of their caller.
 //!
-//! Problem: without a context, a walk begins at the caller, whose registers a compiled function has changed by its first
-//! instruction.
-//! Approach: the entry stores them as a [`Caller`] on the stack and calls the function proper with the
-//! record's address as one more argument. The record also marks where frames of this library begin.
-//! Sources: System V ABI for AMD64, sections 3.2.1 (registers) and 3.2.3 (arguments, stack alignment); Procedure Call Standard
-//! for the Arm 64-bit Architecture, section 6.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Problem: without a context a walk begins at the caller, but compiled code changes the registers at once.
+//! Approach: the entry stores them on the stack as a [`Caller`] and passes its address to the actual function as one
+//! more argument. The record also marks where this library's frames begin.
+//! Sources: System V ABI for AMD64, sections 3.2.1 (registers) and 3.2.3 (arguments, stack alignment); Procedure Call
+//! Standard for the Arm 64-bit Architecture, section 6.
 
 use stackwalk::{Capture, Registers};
 
-/// Registers that the entry of an exported function keeps: those of its caller after the call has returned.
+/// The caller's registers after the return from an exported function.
 #[cfg(target_arch = "x86_64")]
 #[repr(C)]
 pub struct Caller {
@@ -31,7 +22,7 @@ pub struct Caller {
     r15: u64,
 }
 
-/// Registers that the entry of an exported function keeps: those of its caller after the call has returned.
+/// The caller's registers after the return from an exported function.
 #[cfg(target_arch = "aarch64")]
 #[repr(C)]
 pub struct Caller {
@@ -43,7 +34,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The registers as if the thread had been interrupted there.
+    /// Returns the registers as if the thread had been interrupted there.
     pub(super) fn capture(&self) -> Capture {
         Capture { pc: self.pc, sp: self.sp, fp: self.fp, registers: self.registers(), ..Capture::default() }
     }
@@ -77,8 +68,7 @@ macro_rules! argument {
 #[cfg(target_arch = "x86_64")]
 pub(super) use argument;
 
-/// Declares an exported function that passes its arguments, and the caller's registers as argument number `$last`, to
-/// `$inner`.
+/// Declares an exported function that passes its arguments to `$inner`, and the caller's registers as argument `$last`.
 #[cfg(target_arch = "x86_64")]
 macro_rules! with_caller {
     ($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $inner:path, $last:tt) => {

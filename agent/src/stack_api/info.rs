@@ -1,22 +1,14 @@
 //! The iterator generation: methods and classes (`agent/include/iterator/profile2.h`).
 //!
-//! Invariant: an address that a client passes is read by checked reads only, and is believed only if the VM's own lists hold
-//! it (`HotSpot::is_loaded`, `HotSpot::is_declared`).
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Invariant: addresses from clients are read only by checked reads, and used only if they are in the VM's own lists
+//! (`HotSpot::is_loaded`, `HotSpot::is_declared`).
 
 use core::ffi::{c_char, c_void};
 
 use stackwalk::{Bci, Class, Method, Symbol};
 
 use super::api::{Api, api};
-use super::errno::KeptErrno;
+use crate::handler::errno::KeptErrno;
 
 /// `ASGST_MethodInfo`.
 #[repr(C)]
@@ -54,7 +46,7 @@ pub struct LineEntry {
 const _: () = assert!(size_of::<MethodInfo>() == 72 && core::mem::offset_of!(MethodInfo, modifiers) == 52);
 const _: () = assert!(size_of::<ClassInfo>() == 40 && size_of::<LineEntry>() == 8);
 
-/// A method that the VM's lists hold, with its class.
+/// Returns a method in the VM's lists, with its class.
 fn declared(api: &Api, method: u64) -> Option<(Method, Class)> {
     let method = Method(method);
     let class = api.hotspot.class_of(api.memory, method).ok()?;
@@ -63,7 +55,15 @@ fn declared(api: &Api, method: u64) -> Option<(Method, Class)> {
     is_valid.then_some((method, class))
 }
 
-/// A class that the VM's lists hold, with its name.
+/// Returns what `read` finds for a method that a client passes; keeps errno.
+fn of_method<T>(method: u64, read: impl FnOnce(&Api, Method, Class) -> Option<T>) -> Option<T> {
+    let _errno = KeptErrno::new();
+    let api = api()?;
+    let (method, class) = declared(api, method)?;
+    read(api, method, class)
+}
+
+/// Returns a class in the VM's lists, with its name.
 fn loaded(api: &Api, class: u64) -> Option<(Class, Symbol)> {
     let class = Class(class);
     if !api.hotspot.is_loaded(api.memory, class) {
@@ -73,7 +73,7 @@ fn loaded(api: &Api, class: u64) -> Option<(Class, Symbol)> {
     Some((class, name))
 }
 
-/// The number of a class: its address, of which no two loaded classes have the same.
+/// Returns the number of a class: its address, which no other loaded class has.
 fn number_of(class: Class) -> i64 {
     class.0.cast_signed()
 }
@@ -85,10 +85,10 @@ fn number_of(class: Class) -> i64 {
 unsafe fn copy(api: &Api, symbol: Option<Symbol>, buffer: *mut c_char, capacity: i32) -> i32 {
     let capacity = usize::try_from(capacity).unwrap_or(0);
     let Some(room) = capacity.checked_sub(1).filter(|_| !buffer.is_null()) else { return 0 };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the buffer is writable for `capacity` bytes.
     unsafe { core::ptr::write_bytes(buffer, 0, capacity) };
     let Some(symbol) = symbol.filter(|_| room > 0) else { return 0 };
-    // SAFETY: by the caller's promise, and initialised just above.
+    // SAFETY: writable, and initialised just above.
     let into = unsafe { core::slice::from_raw_parts_mut(buffer.cast::<u8>(), room) };
     match api.hotspot.read_symbol(api.memory, symbol, into) {
         Ok(length) => i32::try_from(length).unwrap_or(i32::MAX),
@@ -107,7 +107,7 @@ unsafe fn copy(api: &Api, symbol: Option<Symbol>, buffer: *mut c_char, capacity:
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_GetMethodInfo(method: u64, info: *mut MethodInfo) {
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise.
+    // SAFETY: null, or the client's record.
     let (Some(info), Some(api)) = (unsafe { info.as_mut() }, api()) else { return };
     let found = declared(api, method);
     let names = found.and_then(|(method, _)| api.hotspot.method(api.memory, method).ok());
@@ -119,11 +119,11 @@ pub unsafe extern "C" fn ASGST_GetMethodInfo(method: u64, info: *mut MethodInfo)
         info.class_number = number_of(class);
     }
     let (name, signature) = (names.map(|names| names.name), names.map(|names| names.signature));
-    // SAFETY: by the caller's promise.
+    // SAFETY: the record's buffer is null or writable for its length.
     info.method_name_length = unsafe { copy(api, name, info.method_name, info.method_name_length) };
-    // SAFETY: as above.
+    // SAFETY: the record's buffer is null or writable for its length.
     info.signature_length = unsafe { copy(api, signature, info.signature, info.signature_length) };
-    // SAFETY: as above.
+    // SAFETY: the record's buffer is null or writable for its length.
     let length = unsafe { copy(api, None, info.generic_signature, info.generic_signature_length) };
     info.generic_signature_length = length;
 }
@@ -136,15 +136,15 @@ pub unsafe extern "C" fn ASGST_GetMethodInfo(method: u64, info: *mut MethodInfo)
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_GetClassInfo(class: u64, info: *mut ClassInfo) {
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise.
+    // SAFETY: null, or the client's record.
     let (Some(info), Some(api)) = (unsafe { info.as_mut() }, api()) else { return };
     let found = loaded(api, class);
     info.modifiers = 0;
     info.number = found.map_or(0, |(class, _)| number_of(class));
     let name = found.map(|(_, name)| name);
-    // SAFETY: by the caller's promise.
+    // SAFETY: the record's buffer is null or writable for its length.
     info.class_name_length = unsafe { copy(api, name, info.class_name, info.class_name_length) };
-    // SAFETY: as above.
+    // SAFETY: the record's buffer is null or writable for its length.
     let length = unsafe { copy(api, None, info.generic_class_name, info.generic_class_name_length) };
     info.generic_class_name_length = length;
 }
@@ -153,21 +153,15 @@ pub unsafe extern "C" fn ASGST_GetClassInfo(class: u64, info: *mut ClassInfo) {
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub extern "C" fn ASGST_GetMethodIdNum(method: u64) -> i32 {
-    let _errno = KeptErrno::new();
-    let number = || {
-        let api = api()?;
-        let (method, _) = declared(api, method)?;
-        api.hotspot.method_number(api.memory, method).ok()?
-    };
-    number().map_or(0, i32::from)
+    of_method(method, |api, method, _| api.hotspot.method_number(api.memory, method).ok()?)
+        .map_or(0, i32::from)
 }
 
 /// Returns the class of a method, or null. Signal safe.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub extern "C" fn ASGST_GetClass(method: u64) -> u64 {
-    let _errno = KeptErrno::new();
-    api().and_then(|api| declared(api, method)).map_or(0, |(_, class)| class.0)
+    of_method(method, |_, _, class| Some(class.0)).unwrap_or(0)
 }
 
 /// Returns the number of a class, or 0. Signal safe.
@@ -197,7 +191,7 @@ pub unsafe extern "C" fn ASGST_GetMethodLineNumberTable(
     api.hotspot.lines(api.memory, method, |Bci(start_bci), line| {
         if count < room {
             let entry = entries.wrapping_offset(count as isize);
-            // SAFETY: by the caller's promise, below `length`.
+            // SAFETY: the client's array has `length` entries.
             unsafe { entry.write(LineEntry { start_bci, line: i32::from(line) }) };
         }
         count = count.saturating_add(1);
@@ -210,26 +204,14 @@ pub unsafe extern "C" fn ASGST_GetMethodLineNumberTable(
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub extern "C" fn ASGST_GetMethodLineNumber(method: u64, bci: i32) -> i32 {
-    let _errno = KeptErrno::new();
-    let line = || {
-        let api = api()?;
-        let (method, _) = declared(api, method)?;
-        api.hotspot.line(api.memory, method, Bci(bci))
-    };
-    line().map_or(-1, i32::from)
+    of_method(method, |api, method, _| api.hotspot.line(api.memory, method, Bci(bci))).map_or(-1, i32::from)
 }
 
 /// Returns the jmethodID of a method, null if the VM has made none. Signal safe.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub extern "C" fn ASGST_MethodToJMethodID(method: u64) -> *mut c_void {
-    let _errno = KeptErrno::new();
-    let id = || {
-        let api = api()?;
-        let (method, _) = declared(api, method)?;
-        api.hotspot.method_id(api.memory, method)
-    };
-    id().unwrap_or(0) as *mut c_void
+    of_method(method, |api, method, _| api.hotspot.method_id(api.memory, method)).unwrap_or(0) as *mut c_void
 }
 
 /// Returns the method of a jmethodID, or null. Signal safe.

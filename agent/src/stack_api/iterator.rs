@@ -1,23 +1,14 @@
 //! The iterator generation: walks (`agent/include/iterator/profile2.h`).
 
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
-
 use core::ffi::c_void;
 
 use stackwalk::{Frame, Place, Stop};
 
 use super::api::{Api, api};
-use super::entry::Caller;
-use super::entry::with_caller;
-use super::errno::KeptErrno;
-use super::subject::{Start, Subject};
+use super::entry::{Caller, with_caller};
+use super::subject::{Start, Subject, address_of};
 use super::walk::LiveWalk;
+use crate::handler::errno::KeptErrno;
 
 /// Types of frames.
 const JAVA: u8 = 1;
@@ -100,11 +91,11 @@ impl ApiFrame {
 pub struct ApiIterator {
     walk: LiveWalk,
     options: i32,
-    /// True if frames above the first with bytecodes are left out.
+    /// True if frames before the first with bytecodes are left out.
     skips_native: bool,
-    /// Stop in the place of all frames.
+    /// The reason why there are no frames at all.
     refused: Option<Stop>,
-    /// The next frame, if it was looked at already.
+    /// The next frame, if it was peeked at.
     peeked: Option<ApiFrame>,
     /// The code after the last frame.
     end: Option<i32>,
@@ -114,23 +105,16 @@ pub struct ApiIterator {
 impl ApiIterator {
     /// An iterator at the first frame of `walk`.
     fn new(walk: LiveWalk, options: i32) -> Self {
-        let mut iterator =
-            Self { walk, options, skips_native: false, refused: None, peeked: None, end: None };
-        iterator.begin();
-        iterator
+        Self::begun(walk, options, false, None)
     }
 
-    /// An iterator at the first frame with bytecodes of a walk over a copy.
-    pub(super) fn from_first_bytecodes(walk: LiveWalk, options: i32) -> Self {
-        let mut iterator = Self { walk, options, skips_native: true, refused: None, peeked: None, end: None };
-        iterator.begin();
-        iterator
+    /// An iterator at the first frame with bytecodes of a walk over a copy, or without frames because of `refused`.
+    pub(super) fn over_copy(walk: LiveWalk, options: i32, refused: Option<Stop>) -> Self {
+        Self::begun(walk, options, true, refused)
     }
 
-    /// An iterator that has no frames because of `stop`.
-    pub(super) fn without_frames(walk: LiveWalk, stop: Stop) -> Self {
-        let refused = Some(stop);
-        let mut iterator = Self { walk, options: 0, skips_native: false, refused, peeked: None, end: None };
+    fn begun(walk: LiveWalk, options: i32, skips_native: bool, refused: Option<Stop>) -> Self {
+        let mut iterator = Self { walk, options, skips_native, refused, peeked: None, end: None };
         iterator.begin();
         iterator
     }
@@ -144,7 +128,7 @@ impl ApiIterator {
         }
     }
 
-    /// Looks at the next frame; the error is the code that takes its place.
+    /// Peeks at the next frame; the error is the code in its place.
     fn peek(&mut self) -> Result<ApiFrame, i32> {
         if let Some(frame) = self.peeked {
             return Ok(frame);
@@ -154,7 +138,7 @@ impl ApiIterator {
         Ok(frame)
     }
 
-    /// Takes the next frame from the walk; the error is the code that takes its place.
+    /// Takes the next frame from the walk; the error is the code in its place.
     #[inline]
     fn fetch(&mut self) -> Result<ApiFrame, i32> {
         if let Some(code) = self.end {
@@ -206,38 +190,29 @@ type Handler = unsafe extern "C" fn(*mut ApiIterator, *mut c_void);
 unsafe fn run(start: Start<'_>, entry: u64, options: i32, body: impl FnOnce(&mut ApiIterator)) -> i32 {
     let Some(api) = api() else { return NO_THREAD };
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise.
+    // SAFETY: the context is of this thread, and the walk ends before the exported function returns.
     match unsafe { open(api, start, entry, options) } {
         Ok(opened) => opened.run(options, body),
         Err(code) => code,
     }
 }
 
-/// A walk that was opened.
+/// An opened walk.
 struct Opened {
     kind: i32,
     has_stack: bool,
     walk: LiveWalk,
 }
 
-/// Opens a walk. A function of its own, because the subject is large for a signal stack and is not needed while frames are
-/// walked.
+/// Opens a walk. Not inlined: the subject is large for a signal stack, and not needed while frames are walked.
 ///
 /// # Safety
 /// As [`Subject::of`].
 #[inline(never)]
 unsafe fn open(api: &'static Api, start: Start<'_>, entry: u64, options: i32) -> Result<Opened, i32> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the context is of this thread.
     let subject = unsafe { Subject::of(api, start, entry) };
     Opened::on(api, &subject, options)
-}
-
-/// As [`run`], on a stack that was found.
-fn run_on(api: &'static Api, subject: &Subject, options: i32, body: impl FnOnce(&mut ApiIterator)) -> i32 {
-    match Opened::on(api, subject, options) {
-        Ok(opened) => opened.run(options, body),
-        Err(code) => code,
-    }
 }
 
 impl Opened {
@@ -278,14 +253,14 @@ fn kind_of(api: &Api, subject: &Subject, options: i32) -> Result<i32, i32> {
     }
 }
 
-/// The address of a value in the frame of an exported function.
-pub(super) fn address_of<T>(value: &T) -> u64 {
-    core::ptr::from_ref(value) as u64
-}
-
-/// The start of a walk: the context, or without one the last Java frame.
-pub(super) fn start_of(ucontext: *const c_void, caller: &Caller) -> Start<'_> {
-    if ucontext.is_null() { Start::Last(caller) } else { Start::Interrupted(ucontext) }
+/// Returns the call of a client's function with an iterator.
+fn call(fun: Option<Handler>, argument: *mut c_void) -> impl FnOnce(&mut ApiIterator) {
+    move |iterator| {
+        if let Some(fun) = fun {
+            // SAFETY: the client's function; nothing else uses the iterator meanwhile.
+            unsafe { fun(iterator, argument) };
+        }
+    }
 }
 
 with_caller! {
@@ -304,17 +279,11 @@ unsafe extern "C" fn run_with_iterator(
     argument: *mut c_void,
     caller: &Caller,
 ) -> i32 {
-    let body = |iterator: &mut ApiIterator| {
-        if let Some(fun) = fun {
-            // SAFETY: the client's function; the iterator is used by nothing else meanwhile.
-            unsafe { fun(iterator, argument) };
-        }
-    };
-    // SAFETY: by the caller's promise; the walk ends before this returns.
-    unsafe { run(start_of(ucontext, caller), address_of(caller), options, body) }
+    // SAFETY: a context of this thread; the walk ends before this returns.
+    unsafe { run(Start::of(ucontext, caller), address_of(caller), options, call(fun, argument)) }
 }
 
-/// As [`ASGST_RunWithIterator`], from a frame. Signal safe.
+/// Calls `fun` like [`ASGST_RunWithIterator`], from a frame on. Signal safe.
 ///
 /// # Safety
 /// `fun` returns and does not unwind.
@@ -328,15 +297,9 @@ pub unsafe extern "C" fn ASGST_RunWithIteratorFromFrame(
     fun: Option<Handler>,
     argument: *mut c_void,
 ) -> i32 {
-    let body = |iterator: &mut ApiIterator| {
-        if let Some(fun) = fun {
-            // SAFETY: the client's function; the iterator is used by nothing else meanwhile.
-            unsafe { fun(iterator, argument) };
-        }
-    };
     let mark = 0_u64;
     // SAFETY: no context; the walk ends before this returns.
-    unsafe { run(Start::Frame { pc, sp, fp }, address_of(&mark), options, body) }
+    unsafe { run(Start::Frame { pc, sp, fp }, address_of(&mark), options, call(fun, argument)) }
 }
 
 /// Fills `frame` and returns 1, or returns 0 or a code. Signal safe.
@@ -347,13 +310,13 @@ pub unsafe extern "C" fn ASGST_RunWithIteratorFromFrame(
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_NextFrame(iterator: *mut ApiIterator, frame: *mut ApiFrame) -> i32 {
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise.
+    // SAFETY: null, or the iterator that the calling handler was given.
     let (code, next) = match unsafe { iterator.as_mut() } {
         Some(iterator) => iterator.next(),
         None => (NO_FRAME, ApiFrame::RESET),
     };
     if !frame.is_null() {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the client's frame is writable.
         unsafe { frame.write(next) };
     }
     code
@@ -367,7 +330,7 @@ pub unsafe extern "C" fn ASGST_NextFrame(iterator: *mut ApiIterator, frame: *mut
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_RewindIterator(iterator: *mut ApiIterator) {
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise.
+    // SAFETY: null, or the iterator that the calling handler was given.
     if let Some(iterator) = unsafe { iterator.as_mut() } {
         iterator.begin();
     }
@@ -381,14 +344,14 @@ pub unsafe extern "C" fn ASGST_RewindIterator(iterator: *mut ApiIterator) {
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_State(iterator: *mut ApiIterator) -> i32 {
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise.
+    // SAFETY: null, or the iterator that the calling handler was given.
     match unsafe { iterator.as_mut() } {
         Some(iterator) => iterator.peek().map_or_else(|code| code, |_| 1),
         None => NO_FRAME,
     }
 }
 
-/// Returns JVMTI's state of the calling thread, as far as it is known; -1 if the VM does not know it. Signal safe.
+/// Returns what is known of the calling thread's JVMTI state; -1 if the VM does not know the thread. Signal safe.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub extern "C" fn ASGST_ThreadState() -> i32 {
@@ -425,7 +388,7 @@ impl QueueElement {
 /// Finds the first frame with bytecodes; the error is the code without one.
 pub(super) fn enqueuable(api: &'static Api, subject: &Subject) -> Result<QueueElement, i32> {
     let mut found = None;
-    let kind = run_on(api, subject, 0, |iterator| {
+    let kind = Opened::on(api, subject, 0)?.run(0, |iterator| {
         found = loop {
             match iterator.next() {
                 (1, frame) if frame.has_bytecodes() => break Some(frame),
@@ -457,13 +420,13 @@ unsafe extern "C" fn get_enqueuable_element(
 ) -> i32 {
     let Some(api) = api() else { return NO_THREAD };
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise; the walk ends before this returns.
-    let subject = unsafe { Subject::of(api, start_of(ucontext, caller), address_of(caller)) };
+    // SAFETY: a context of this thread; the walk ends before this returns.
+    let subject = unsafe { Subject::of(api, Start::of(ucontext, caller), address_of(caller)) };
     match enqueuable(api, &subject) {
         Err(code) => code,
         Ok(found) => {
             if !element.is_null() {
-                // SAFETY: by the caller's promise.
+                // SAFETY: the client's element is writable.
                 unsafe { element.write(found) };
             }
             JAVA_TRACE

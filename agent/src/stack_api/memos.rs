@@ -1,17 +1,9 @@
-//! Memory for walks: decoded code and unwind rules, one set for each walk that runs at a time.
+//! Memory for walks: decoded code and unwind rules, one set for each concurrent walk.
 //!
 //! Problem: a handler must neither allocate nor wait, and two walks must not share a cache.
-//! Approach: a fixed number of memos, made before the first walk. A walk takes the first that is free, by one exchange, and
-//! gives it back; the first ones are therefore warm. If all are taken, the walk is refused.
-//! Invariant: whoever has taken a memo is its only user. Pages of a memo take no memory before they are used.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Approach: a fixed number of memos, made before the first walk. A walk takes the first free one by an exchange, so
+//! the first ones stay warm. If all are taken, the walk is refused.
+//! Invariant: a taken memo has one user. Unused pages of a memo take no memory.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -25,7 +17,7 @@ pub struct Memos(pub &'static [Memo]);
 
 /// One memo.
 pub struct Memo {
-    /// Acquire by who takes it, Release by who gives it back.
+    /// SeqCst when taken, Release when given back.
     taken: AtomicBool,
     parts: UnsafeCell<Parts>,
 }
@@ -42,7 +34,7 @@ pub struct Parts {
     pub room: Room,
 }
 
-/// The parts of a walk, which are large for the stack of a signal handler. Those behind `stack` refer to other parts.
+/// The parts of a walk, too large for the stack of a signal handler. Those after `stack` refer to other parts.
 pub struct Room {
     /// Registers and fields of the VM.
     pub capture: Capture,
@@ -56,14 +48,15 @@ pub struct Room {
     pub frames: Option<Frames<'static, LiveMemory>>,
 }
 
-/// Four methods, each with its jmethodID; zeros for none. Two methods that call each other must not displace one another.
+/// Four methods with their jmethodIDs, zeros for none, so that methods which call each other do not displace one
+/// another.
 pub type IdSet = [u64; 8];
 
-// SAFETY: the parts are used only by who has taken the memo.
+// SAFETY: only the walk that has taken the memo uses the parts.
 unsafe impl Sync for Memo {}
 
 impl Memo {
-    /// An empty memo; reserves all it will ever need beside `ids`.
+    /// An empty memo, with all memory that it will ever need.
     pub fn new(ids: &'static mut [IdSet]) -> Self {
         let room = Room {
             capture: Capture::ZERO,
@@ -88,13 +81,13 @@ impl Memos {
         memo.map(Taken)
     }
 
-    /// Returns for each memo whether it is free at this moment.
+    /// Returns whether each memo is free at this moment.
     pub fn free(&self) -> impl Iterator<Item = bool> + '_ {
         self.0.iter().map(|memo| !memo.taken.load(Ordering::SeqCst))
     }
 }
 
-/// A memo that is given back when this is dropped.
+/// A taken memo, given back on drop.
 pub struct Taken(&'static Memo);
 
 /// # Signal Safe Methods

@@ -1,26 +1,29 @@
-//! The stack-walk API: walks of the calling thread's live stack, for C programs, inside signal handlers.
+//! The stack-walk API: C programs walk the calling thread's live stack, also inside signal handlers.
 //!
 //! Problem: three proposals for a better AsyncGetCallTrace exist, and no stock JVM has one.
-//! Approach: `libtickwalk.so` exports their functions ([`iterator`], [`trace`], [`callback`], [`info`]). A walk ([`walk`])
-//! runs the walker of the sampler thread over the live stack of the calling thread, with decoded code from a memo
-//! ([`memos`]) that it takes for its duration. [`start`] prepares everything with `mode=api`, or
-//! when the library is preloaded ([`preloaded`]), and publishes it ([`api`]).
-//! Invariants: between the publication and the end of the process, exported functions allocate nothing, take no lock, keep
-//! errno and make no load that could fault (`design/stack-walk-api.md` lists the loads and the reasons). Nothing that they
-//! reach is freed while a walk may use it. No signal and no timer is used, and no thread before a client registers a queue
-//! ([`queues`], [`queue_drain`]).
-//! Headers: `agent/include/`.
+//! Approach: `libtickwalk.so` exports their functions ([`iterator`], [`trace`], [`callback`], [`info`]). A walk
+//! ([`walk`]) runs the sampler thread's walker over the live stack, and keeps decoded code in a memo ([`memos`]) that
+//! it takes for its duration. With `mode=api`, [`start`] prepares everything and publishes it ([`api`]).
+//! Invariants: once published, exported functions allocate nothing, take no lock, keep errno and make no load that
+//! could fault (`design/stack-walk-api.md` lists the loads and the reasons). Nothing they reach is freed while a walk
+//! may use it. No signal or timer is used, and no thread starts before a client registers a queue ([`queues`],
+//! [`queue_drain`]). Headers: `agent/include/`.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod api;
 pub mod callback;
-mod created_vm;
 pub mod elements;
 pub mod entry;
-pub mod errno;
 pub mod info;
 pub mod iterator;
 pub mod memos;
-pub mod preloaded;
 pub mod queue_drain;
 pub mod queues;
 pub mod start;

@@ -1,12 +1,14 @@
 //! The iterator generation: queues, the part outside of signal handlers.
 //!
-//! Approach: the first queue that is registered maps memory for copies of stacks and starts a thread. It takes the elements
-//! of all queues every few milliseconds, and calls the client's functions with an iterator over each copy.
-//! The proposal calls them in the queue's own thread at a safepoint; what differs is stated in the header.
-//! Invariants: a client's function is called by one thread at a time; after `ASGST_DeregisterQueue` has returned, none is
-//! called for that queue. An element that was captured before the VM unloaded classes or freed code has no frames, because
-//! they may name something else.
+//! Approach: registering the first queue maps memory for stack copies and starts a thread. Every few milliseconds it
+//! takes the elements of all queues and calls the client's functions with an iterator over each copy. (The proposal
+//! calls them in the queue's own thread at a safepoint; the header states the differences.)
+//! Invariants: client functions are called by one thread at a time, and none for a queue after `ASGST_DeregisterQueue`
+//! has returned. An element captured before the VM unloaded classes or freed code has no frames, because they may be
+//! wrong.
 //! Sources: JVMTI 1.2 (ThreadEnd, VMDeath).
+
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "not called by handlers")]
 
 use std::ffi::c_void;
 use std::io;
@@ -15,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use jvmti_sys::jvmtiEvent;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use parking_lot::{Condvar, Mutex};
 use queue::{Element, SlabClass, SnapshotHandle, SnapshotPool};
@@ -25,32 +28,30 @@ use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::Stop;
 
 use super::api::{Api, api};
-use super::created_vm::created_vm;
 use super::elements::{Ring, free, new_ring};
 use super::iterator::{ApiIterator, INCLUDE_NON_JAVA_FRAMES};
 use super::queues::{self, Handler, MAX_ELEMENTS, Queue, Queues, queues};
 use super::subject::Subject;
 use super::walk::LiveWalk;
-use crate::guest::log;
-use crate::handler::slots;
+use crate::guest::{log, mappings};
 use crate::handler::ucontext::thread_pointer;
 use crate::jvmti::guard;
 
 const THREAD_NAME: &str = "tickwalk-queues";
 
-/// Time between two drains while elements come, and after a second without.
+/// Time between two drains, and after a second without elements.
 const PERIOD: Duration = Duration::from_millis(10);
 const IDLE_PERIOD: Duration = Duration::from_millis(50);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Time after which an element that a client looked at may be taken: far longer than a signal handler runs.
+/// Time after which an element that a client has pinned may be taken: far longer than a signal handler runs.
 const PIN_LASTS: Duration = Duration::from_millis(200);
 
 /// Longest time that the end of the VM waits for the last drain.
 const LAST_DRAIN: Duration = Duration::from_secs(2);
 
-/// Slabs for copies of stacks, of the sizes that profiles have (`agent/src/handler/memory.rs`), for 20 ms of sixteen threads
-/// that enqueue a thousand stacks a second. Pages take no memory before they are used.
+/// Slabs for stack copies: enough for 20 ms of sixteen threads that enqueue a thousand stacks a second. Unused pages
+/// take no memory.
 const SLABS: [SlabClass; 4] = [
     SlabClass::fixed(8 << 10, 1024),
     SlabClass::fixed(32 << 10, 256),
@@ -61,44 +62,49 @@ const SLABS: [SlabClass; 4] = [
 /// `ASGST_OnQueueSafepointHandler`.
 type Hook = unsafe extern "C" fn(*const Queue, *mut ApiIterator, *mut c_void);
 
-/// A queue and what only the drain uses.
+/// A queue, with the state of its drain.
 struct Registered {
     queue: &'static Queue,
     before: Option<(Hook, AtomicPtr<c_void>)>,
     end: Option<(Hook, AtomicPtr<c_void>)>,
-    /// Pins at the last change, and when that was.
+    /// Number of pins, and when it last changed.
     pins: (u64, Instant),
-    /// Rings that the owner has left, with the time.
+    /// Rings that the owner has replaced, and when.
     left: Vec<(AtomicPtr<Ring>, Instant)>,
     /// The ring at the last drain.
     ring: AtomicPtr<Ring>,
     is_deregistered: bool,
 }
 
-/// All queues. The client's functions are called without the lock.
+/// All queues. Client functions are called without this lock.
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
-/// Held while the client's functions are called.
+/// Held while client functions are called.
 static HANDLING: Mutex<()> = Mutex::new(());
-/// The thread that drains.
+/// The draining thread.
 static DRAIN: Mutex<Option<Thread>> = Mutex::new(None);
-/// Drains that ended, and were requested.
-static ROUNDS: Mutex<(u64, u64)> = Mutex::new((0, 0));
+/// Number of drains.
+static ROUNDS: Mutex<Rounds> = Mutex::new(Rounds { ended: 0, requested: 0 });
 static ROUND_ENDED: Condvar = Condvar::new();
 
-/// Called by the thread in each round.
+struct Rounds {
+    ended: u64,
+    requested: u64,
+}
+
+/// Called in each round.
 static ALSO: OnceLock<fn()> = OnceLock::new();
 
-/// Starts the thread, which calls `work` in each round as it calls the functions of queues; only the first call counts.
+/// Starts the thread and has it call `work` in each round, like the functions of queues; only the first call has an
+/// effect.
 ///
 /// # Errors
-/// If there is no memory, or no thread.
+/// No memory, or no thread.
 pub fn also(api: &'static Api, work: fn()) -> io::Result<()> {
-    // A second one is the same function.
     let _ = ALSO.set(work);
     open(api).map(drop)
 }
 
-/// Waits until no function of a client is running, unless the caller is one.
+/// Waits until no client function runs, unless the caller is one.
 pub fn await_functions() {
     if !queues().is_some_and(Queues::is_draining) {
         drop(HANDLING.lock());
@@ -107,26 +113,15 @@ pub fn await_functions() {
 
 // ---------------------------------------------------------------- registration
 
-/// Called when the first queue was registered.
-static ON_FIRST_QUEUE: OnceLock<fn()> = OnceLock::new();
-
-/// Sets the function that enables the events of which [`thread_ends`] and [`drain_now`] need to know; only the first call
-/// counts.
-pub fn set_on_first_queue(enable: fn()) {
-    // A second one is the same function.
-    let _ = ON_FIRST_QUEUE.set(enable);
-}
-
 /// Makes the memory of queues and starts the thread, once.
 fn open(api: &'static Api) -> io::Result<&'static Queues> {
     let mut drain = DRAIN.lock();
     if let (Some(queues), Some(_)) = (queues(), drain.as_ref()) {
         return Ok(queues);
     }
-    let region = slots::map_forever(SnapshotPool::bytes_needed(&SLABS) + queue::SLAB_ALIGN)?;
+    let region = mappings::map_forever(SnapshotPool::bytes_needed(&SLABS) + queue::SLAB_ALIGN)?;
     let pool = SnapshotPool::new(region, &SLABS).map_err(|error| io::Error::other(error.to_string()))?;
-    let library = created_vm().and_then(|vm| vm.library());
-    let symbols = library.map_or_else(HiddenSymbols::default, |library| {
+    let symbols = api.vm.library().map_or_else(HiddenSymbols::default, |library| {
         let (path, bias) = library.origin();
         HiddenSymbols::new(path, bias)
     });
@@ -135,7 +130,7 @@ fn open(api: &'static Api) -> io::Result<&'static Queues> {
     let queues: &'static Queues =
         Box::leak(Box::new(Queues { pool, detector, freeing, drain: AtomicU64::new(0) }));
     let mut before = SigSet::empty();
-    // The new thread inherits the mask: no signal of the program is handled on it.
+    // The new thread inherits the mask, so it handles no signal of the program.
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before))?;
     let body = move || {
         queues.drain.store(thread_pointer(), Ordering::Relaxed);
@@ -146,23 +141,26 @@ fn open(api: &'static Api) -> io::Result<&'static Queues> {
     *drain = Some(thread?.thread().clone());
     drop(drain);
     queues::publish(queues);
-    if let Some(enable) = ON_FIRST_QUEUE.get() {
-        enable();
+    for event in [jvmtiEvent::JVMTI_EVENT_THREAD_END, jvmtiEvent::JVMTI_EVENT_VM_DEATH] {
+        if let Err(error) = api.jvmti.enable(event) {
+            tracing::info!("queues of threads that have ended remain: {error}");
+        }
     }
     Ok(queues)
 }
 
-/// The `JavaThread` of a JNI environment, or the calling one; `None` if the VM does not list it.
+/// Returns the `JavaThread` of a JNI environment, or the calling one; `None` if the VM does not list it.
 fn owner_of(api: &'static Api, environment: *const c_void) -> Option<u64> {
-    let thread = match environment.is_null() {
-        true => api.threads.current(api.memory),
-        false => api.threads.of_environment(environment as u64),
+    let thread = if environment.is_null() {
+        api.threads.current(api.memory)
+    } else {
+        api.threads.of_environment(environment as u64)
     };
     api.hotspot.java_threads(api.memory).any(|listed| listed == thread).then_some(thread)
 }
 
-/// Registers a queue of `size` elements for the thread of `environment`, or for the calling one if that is null; returns null
-/// if the thread is not known to the VM, `size` is not positive, or there is no memory.
+/// Registers a queue of `size` elements for the thread of `environment`, or for the calling one if that is null.
+/// Returns null if the VM does not know the thread, `size` is not positive, or there is no memory.
 ///
 /// # Safety
 /// `handler` is null or valid, returns and does not unwind.
@@ -185,7 +183,8 @@ pub unsafe extern "C" fn ASGST_RegisterQueue(
             log::print(&format!("no queue for stacks: {error}; clients walk in their signal handlers"));
             return core::ptr::null();
         }
-        let queue = Queue::new(owner, (new_ring(elements), elements), options, handler, argument);
+        let queue = Queue::new(owner, new_ring(elements), options, handler, argument);
+        queue.wanted.store(elements, Ordering::Relaxed);
         let queue: &'static Queue = Box::leak(Box::new(queue));
         REGISTERED.lock().push(Registered {
             queue,
@@ -200,8 +199,8 @@ pub unsafe extern "C" fn ASGST_RegisterQueue(
     })
 }
 
-/// Ends a queue; elements that wait are dropped. Returns whether it was registered. Waits for a function of the client that
-/// is running, unless that one calls.
+/// Ends a queue and drops its elements; returns whether it was registered. Waits for a running client function, unless
+/// that is the caller.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub extern "C" fn ASGST_DeregisterQueue(_environment: *const c_void, queue: *const Queue) -> bool {
@@ -258,22 +257,22 @@ pub unsafe extern "C" fn ASGST_SetOnQueueProcessingEnd(
     });
 }
 
-/// Closes the queues of a thread that ends; what waits in them is handled.
+/// Closes the queues of a thread that ends; their elements are still handled.
 pub fn thread_ends(thread: u64) {
     for registered in REGISTERED.lock().iter().filter(|registered| registered.queue.owner == thread) {
         registered.queue.is_closed.store(true, Ordering::SeqCst);
     }
 }
 
-/// Handles what was enqueued until now; for the end of the VM.
+/// Handles everything enqueued so far; for the end of the VM.
 pub fn drain_now() {
     let Some(drain) = DRAIN.lock().clone() else { return };
     let mut rounds = ROUNDS.lock();
-    // The round that is under way may have passed some queues.
-    let awaited = rounds.0 + 2;
-    rounds.1 = awaited;
+    // The current round may have passed some queues.
+    let awaited = rounds.ended + 2;
+    rounds.requested = awaited;
     let deadline = Instant::now() + LAST_DRAIN;
-    while rounds.0 < awaited {
+    while rounds.ended < awaited {
         drain.unpark();
         if ROUND_ENDED.wait_until(&mut rounds, deadline).timed_out() {
             return;
@@ -286,17 +285,17 @@ pub fn drain_now() {
 fn run(api: &'static Api, queues: &'static Queues) {
     let mut last = Instant::now();
     loop {
-        let is_asked = {
+        let is_requested = {
             let rounds = ROUNDS.lock();
-            rounds.0 < rounds.1
+            rounds.ended < rounds.requested
         };
-        if !is_asked {
+        if !is_requested {
             std::thread::park_timeout(if last.elapsed() < IDLE_AFTER { PERIOD } else { IDLE_PERIOD });
         }
-        if round(api, queues, is_asked) > 0 {
+        if round(api, queues, is_requested) > 0 {
             last = Instant::now();
         }
-        ROUNDS.lock().0 += 1;
+        ROUNDS.lock().ended += 1;
         ROUND_ENDED.notify_all();
     }
 }
@@ -363,7 +362,7 @@ fn handle(api: &'static Api, queues: &'static Queues, queue: &'static Queue, ele
     let stack: &'static [u8] = unsafe { std::slice::from_raw_parts(read.stack.as_ptr(), read.stack.len()) };
     let subject = Subject { capture: read.head.capture, stack, is_exiting: false };
     let wanted = queue.options & INCLUDE_NON_JAVA_FRAMES != 0;
-    // All memos may be taken by handlers for a moment.
+    // Handlers may have taken all memos for a moment.
     let walk = loop {
         match LiveWalk::new(api, &subject, wanted) {
             Some(walk) => break walk,
@@ -371,10 +370,8 @@ fn handle(api: &'static Api, queues: &'static Queues, queue: &'static Queue, ele
         }
     };
     let is_certain = queues.marks(api.memory) == [classes, code];
-    let mut iterator = match is_certain {
-        true => ApiIterator::from_first_bytecodes(walk, queue.options),
-        false => ApiIterator::without_frames(walk, Stop::CodeReplaced(read.head.capture.pc)),
-    };
+    let refused = (!is_certain).then_some(Stop::CodeReplaced(read.head.capture.pc));
+    let mut iterator = ApiIterator::over_copy(walk, queue.options, refused);
     let argument = element.shown()[3].load(Ordering::Acquire) as *mut c_void;
     // SAFETY: the client's function and its arguments; the iterator is used by nothing else meanwhile.
     unsafe { (queue.handler)(&raw mut iterator, queue.argument.load(Ordering::Relaxed), argument) };
@@ -382,7 +379,7 @@ fn handle(api: &'static Api, queues: &'static Queues, queue: &'static Queue, ele
     drop(view);
 }
 
-/// Resizes a queue, and frees what is not used any more; returns whether nothing is left of it.
+/// Resizes a queue and frees its unused rings; returns whether the queue is gone.
 fn tidy(queues: &'static Queues, registered: &mut Registered) -> bool {
     let queue = registered.queue;
     let present = queue.ring.load(Ordering::Acquire);
@@ -390,7 +387,7 @@ fn tidy(queues: &'static Queues, registered: &mut Registered) -> bool {
     if former != present {
         registered.left.push((AtomicPtr::new(former), Instant::now()));
     }
-    // A client may still change an element that it was given before it enqueued into the new ring.
+    // A client may still change an element of the former ring.
     registered.left.retain(|(ring, since)| {
         let is_used = since.elapsed() < PIN_LASTS && !registered.is_deregistered;
         if !is_used {

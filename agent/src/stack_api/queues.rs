@@ -1,19 +1,12 @@
-//! The iterator generation: queues of captured stacks, the part that signal handlers use (`agent/include/iterator/profile2.h`).
+//! The iterator generation: queues of captured stacks, the part for signal handlers
+//! (`agent/include/iterator/profile2.h`).
 //!
-//! Problem: the proposal handles queued elements in their own thread at its next safepoint, and no stock VM calls anybody
-//! there.
-//! Approach: [`enqueue`] finds the first frame with bytecodes and copies the stack into a slab, as the handler of the
-//! profiler does; a thread walks the copies and calls the client's functions ([`super::queue_drain`]).
-//! Invariant: a [`Queue`] lives as long as the process; its ring is freed only after the queue was closed and no function
-//! was using it, because each that uses it holds the queue ([`Held`]).
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Problem: the proposal handles queued elements in their own thread at its next safepoint, where a stock VM
+//! calls no agent.
+//! Approach: [`enqueue`] finds the first frame with bytecodes and copies the stack into a slab, like the profiler's
+//! handler; a thread walks the copies and calls the client's functions ([`super::queue_drain`]).
+//! Invariant: a [`Queue`] lives as long as the process. Every function that uses its ring holds the queue ([`Held`]),
+//! and the ring is freed only once the queue is closed and not held.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -25,11 +18,10 @@ use stackwalk::LiveMemory;
 
 use super::api::api;
 use super::elements::Ring;
-use super::entry::Caller;
-use super::entry::with_caller;
-use super::errno::KeptErrno;
-use super::iterator::{ApiIterator, QueueElement, address_of, enqueuable, start_of};
-use super::subject::Subject;
+use super::entry::{Caller, with_caller};
+use super::iterator::{ApiIterator, QueueElement, enqueuable};
+use super::subject::{Start, Subject, address_of};
+use crate::handler::errno::KeptErrno;
 use crate::handler::mounted::MountedThread;
 use crate::handler::snapshot::{HEAD_BYTES, Snapshot, padded};
 use crate::handler::ucontext::thread_pointer;
@@ -60,27 +52,21 @@ pub struct Queue {
     pub argument: AtomicPtr<c_void>,
     /// Null after it was freed.
     pub ring: AtomicPtr<Ring>,
-    /// A ring of another size, which the owner takes when the present one is empty; null if there is none.
+    /// A ring of another size, for the owner to take when the present one is empty; null if there is none.
     pub offered: AtomicPtr<Ring>,
-    /// Elements that the ring is to hold.
+    /// Requested capacity of the ring.
     pub wanted: AtomicU32,
-    /// Calls of `ASGST_Enqueue` after the last drain.
+    /// Calls of `ASGST_Enqueue` since the last drain.
     pub attempts: AtomicU32,
-    /// True after the thread has ended or the queue was deregistered.
+    /// Set when the thread has ended or the queue was deregistered.
     pub is_closed: AtomicBool,
     /// True while a function of the owner uses the ring.
     is_held: AtomicBool,
 }
 
 impl Queue {
-    /// A queue with a ring of so many elements.
-    pub fn new(
-        owner: u64,
-        (ring, elements): (*mut Ring, u32),
-        options: i32,
-        handler: Handler,
-        argument: *mut c_void,
-    ) -> Self {
+    /// A queue with this ring; the caller sets [`Queue::wanted`] to its capacity.
+    pub fn new(owner: u64, ring: *mut Ring, options: i32, handler: Handler, argument: *mut c_void) -> Self {
         Self {
             owner,
             options,
@@ -88,7 +74,7 @@ impl Queue {
             argument: AtomicPtr::new(argument),
             ring: AtomicPtr::new(ring),
             offered: AtomicPtr::new(core::ptr::null_mut()),
-            wanted: AtomicU32::new(elements),
+            wanted: AtomicU32::new(0),
             attempts: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
@@ -97,8 +83,7 @@ impl Queue {
 
     /// Holds the queue; `None` if it is held, or closed.
     pub fn hold(&self) -> Option<Held<'_>> {
-        // Acquire: pairs with the release of who held it before. SeqCst, as the flag below: a queue that is closed and then
-        // seen free is used by nobody.
+        // SeqCst, like the flag below: a queue that was closed and then seen free has no user.
         let taken = self.is_held.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
         let held = taken.is_ok().then_some(Held(self))?;
         (!self.is_closed.load(Ordering::SeqCst)).then_some(held)
@@ -109,19 +94,19 @@ impl Queue {
         !self.is_held.load(Ordering::SeqCst)
     }
 
-    /// The ring; for who holds the queue, and for the drain.
+    /// The ring, for the holder of the queue and for the drain.
     pub fn present(&self) -> Option<&Ring> {
-        // SAFETY: it is freed only by the drain, after the queue was closed and seen free.
+        // SAFETY: only the drain frees it, after the queue was closed and seen free.
         unsafe { self.ring.load(Ordering::Acquire).as_ref() }
     }
 }
 
-/// The use of a queue by its owner; ends when it is dropped.
+/// Use of a queue by its owner, until dropped.
 pub struct Held<'q>(&'q Queue);
 
 /// # Signal Safe Methods
 impl<'q> Held<'q> {
-    /// The ring; one that was offered, if the present one is empty.
+    /// Returns the ring; the offered one if the present one is empty.
     fn ring(&self) -> Option<&'q Ring> {
         let queue = self.0;
         let present = queue.present()?;
@@ -129,7 +114,7 @@ impl<'q> Held<'q> {
         if offered.is_null() || !present.is_empty() {
             return Some(present);
         }
-        // Release: the drain that sees the new ring has seen the end of the old one, in which nothing is left.
+        // Release: a drain that sees the new ring sees that the old one is empty.
         queue.ring.store(offered, Ordering::Release);
         queue.offered.store(core::ptr::null_mut(), Ordering::Release);
         queue.present()
@@ -157,20 +142,20 @@ pub struct Queues {
 /// Release by [`publish`], Acquire by [`queues`].
 static QUEUES: AtomicPtr<Queues> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Publishes the memory of queues; it lives as long as the process.
+/// Publishes the state of queues, which lives as long as the process.
 pub fn publish(queues: &'static Queues) {
     QUEUES.store(core::ptr::from_ref(queues).cast_mut(), Ordering::Release);
 }
 
-/// Returns what was published. Signal safe.
+/// Returns the published state. Signal safe.
 pub fn queues() -> Option<&'static Queues> {
-    // SAFETY: null, or what `publish` stored, which lives for ever and is never borrowed mutably.
+    // SAFETY: null, or what `publish` stored, which is never freed or borrowed mutably.
     unsafe { QUEUES.load(Ordering::Acquire).as_ref() }
 }
 
 /// # Signal Safe Methods
 impl Queues {
-    /// Numbers that stay the same while the VM unloads no class and frees no code; zeros without counters.
+    /// Returns numbers that change when the VM unloads classes or frees code; zeros without counters.
     pub fn marks(&self, memory: &LiveMemory) -> [u64; 2] {
         let classes = match self.detector {
             Detector::Counters(counters) => counters
@@ -187,7 +172,7 @@ impl Queues {
     }
 }
 
-/// Returns `ASGST_REGISTER_QUEUE` once the API is ready: frame marks are not served. Signal safe.
+/// Returns `ASGST_REGISTER_QUEUE` once the API is ready; frame marks are not available. Signal safe.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub extern "C" fn ASGST_Capabilities() -> i32 {
@@ -209,7 +194,7 @@ unsafe extern "C" fn enqueue(
     argument: *mut c_void,
     caller: &Caller,
 ) -> i32 {
-    // SAFETY: by the caller's promise; queues are never freed.
+    // SAFETY: null, or a queue, which is never freed.
     let Some(queue) = (unsafe { queue.as_ref() }) else { return NO_QUEUE };
     let (Some(api), Some(queues)) = (api(), queues()) else { return NO_QUEUE };
     let _errno = KeptErrno::new();
@@ -224,13 +209,13 @@ unsafe extern "C" fn enqueue(
     if ring.is_full() {
         return FULL_QUEUE;
     }
-    // SAFETY: by the caller's promise; the stack is used only until this returns.
-    let subject = unsafe { Subject::of(api, start_of(ucontext, caller), address_of(caller)) };
+    // SAFETY: a context of this thread; the stack is used only until this returns.
+    let subject = unsafe { Subject::of(api, Start::of(ucontext, caller), address_of(caller)) };
     let element = match enqueuable(api, &subject) {
         Ok(element) => element,
         Err(code) => return code,
     };
-    // Read before the copy: what is freed later changes them.
+    // Read before the copy, so that a later change shows.
     let [classes, code] = queues.marks(api.memory);
     // SAFETY: the stack was found in this call.
     let Some(snapshot) = (unsafe { copied(&queues.pool, &subject) }) else { return OTHER_ERROR };
@@ -267,7 +252,7 @@ unsafe fn copied(pool: &'static SnapshotPool<'static>, subject: &Subject) -> Opt
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_GetQueueElement(queue: *const Queue, n: i32) -> *mut QueueElement {
     let none = core::ptr::null_mut();
-    // SAFETY: by the caller's promise; queues are never freed.
+    // SAFETY: null, or a queue, which is never freed.
     let Some(queue) = (unsafe { queue.as_ref() }) else { return none };
     let Some(queues) = queues() else { return none };
     let element = if queues.is_draining() {
@@ -288,15 +273,15 @@ pub struct QueueSizeInfo {
     attempts: i32,
 }
 
-/// Returns the number of elements that wait, how many the queue holds, and the calls of `ASGST_Enqueue` after the last drain.
-/// Signal safe.
+/// Returns the number of elements, the queue's capacity, and the calls of `ASGST_Enqueue` since the last drain. Signal
+/// safe.
 ///
 /// # Safety
 /// As [`ASGST_GetQueueElement`].
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_GetQueueSizeInfo(queue: *const Queue) -> QueueSizeInfo {
-    // SAFETY: by the caller's promise; queues are never freed.
+    // SAFETY: null, or a queue, which is never freed.
     let Some(queue) = (unsafe { queue.as_ref() }) else { return QueueSizeInfo::default() };
     let held = queue.hold();
     let is_draining = queues().is_some_and(Queues::is_draining);
@@ -306,7 +291,7 @@ pub unsafe extern "C" fn ASGST_GetQueueSizeInfo(queue: *const Queue) -> QueueSiz
     QueueSizeInfo {
         size: number(ring.len()),
         capacity: number(ring.capacity()),
-        attempts: i32::try_from(queue.attempts.load(Ordering::Relaxed)).unwrap_or(i32::MAX),
+        attempts: number(queue.attempts.load(Ordering::Relaxed) as usize),
     }
 }
 
@@ -317,18 +302,18 @@ pub unsafe extern "C" fn ASGST_GetQueueSizeInfo(queue: *const Queue) -> QueueSiz
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_QueueSize(queue: *const Queue) -> i32 {
-    // SAFETY: by the caller's promise.
+    // SAFETY: null, or a queue, which is never freed.
     unsafe { ASGST_GetQueueSizeInfo(queue) }.size
 }
 
-/// Makes the queue hold so many elements, at the end of the next drain. Signal safe.
+/// Changes the queue's capacity at the end of the next drain. Signal safe.
 ///
 /// # Safety
 /// As [`ASGST_GetQueueElement`].
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the proposal's name")]
 pub unsafe extern "C" fn ASGST_ResizeQueue(queue: *const Queue, size: i32) {
-    // SAFETY: by the caller's promise; queues are never freed.
+    // SAFETY: null, or a queue, which is never freed.
     let Some(queue) = (unsafe { queue.as_ref() }) else { return };
     if let Ok(size) = u32::try_from(size)
         && size > 0

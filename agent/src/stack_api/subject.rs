@@ -1,19 +1,10 @@
 //! The stack to walk: registers, the VM's fields, and the bytes of the live stack.
 //!
-//! Approach: registers come from the signal's context, from the caller, or from a given frame. The stack is read in place, from
-//! the sp to the stack's base.
-//! Invariant: every byte of the slice is mapped and readable. Above the frame of the exported function that is running
-//! everything is in use, so it is mapped; any other start is proved by a checked read of its lowest byte, and a stack has
-//! no hole above a readable byte: guard pages lie at its low end.
-//! The slice holds frames of code that does not run while a walk does: that of the interrupted code and of the handler.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Approach: registers come from the signal's context, from the caller, or from a given frame. The stack is read in
+//! place, from the sp to its base.
+//! Invariant: every byte of the slice is readable. All memory above the running exported function's frame is in use.
+//! Any other start is checked by a read of its lowest byte; a stack has no holes above a readable byte, because guard
+//! pages lie at its low end. The code of the frames in the slice does not run during the walk.
 
 use core::ffi::c_void;
 
@@ -23,10 +14,10 @@ use super::api::Api;
 use super::entry::Caller;
 use crate::handler::ucontext;
 
-/// Where a walk begins.
+/// The beginning of a walk.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
-    /// At the instruction that a signal has interrupted; the third argument of the handler.
+    /// At the interrupted instruction; the third argument of a signal handler.
     Interrupted(*const c_void),
     /// At the last Java frame, else at the caller of the exported function.
     Last(&'a Caller),
@@ -41,11 +32,23 @@ pub enum Start<'a> {
     },
 }
 
+impl<'a> Start<'a> {
+    /// The start of an exported function: its context, or without one the last Java frame.
+    pub fn of(ucontext: *const c_void, caller: &'a Caller) -> Self {
+        if ucontext.is_null() { Self::Last(caller) } else { Self::Interrupted(ucontext) }
+    }
+}
+
+/// Returns the address of a value in the frame of an exported function.
+pub fn address_of<T>(value: &T) -> u64 {
+    core::ptr::from_ref(value) as u64
+}
+
 /// The stack to walk.
 pub struct Subject {
     /// Registers and fields of the VM.
     pub capture: Capture,
-    /// The live stack from `capture.stack_low` on; empty where nothing is known to be readable.
+    /// The live stack from `capture.stack_low` on; empty if it is unknown or not readable.
     pub stack: &'static [u8],
     /// True if the VM has marked the thread as ending.
     pub is_exiting: bool,
@@ -59,11 +62,11 @@ impl Subject {
     /// The stack of the running thread; `entry` is an address in the frame of the exported function.
     ///
     /// # Safety
-    /// A context is the one that the kernel passed, or a copy of one of the running thread. The stack is used only while
-    /// the exported function runs.
+    /// A context is the kernel's for the running thread, or a copy of it. The stack is used only while the exported
+    /// function runs.
     pub unsafe fn of(api: &'static Api, start: Start<'_>, entry: u64) -> Self {
         let mut capture = match start {
-            // SAFETY: by the caller's promise.
+            // SAFETY: a context of the running thread.
             Start::Interrupted(context) => unsafe { ucontext::registers(context) },
             Start::Last(caller) => caller.capture(),
             Start::Frame { pc, sp, fp } => Capture { pc, sp, fp, ..Capture::default() },
@@ -75,7 +78,7 @@ impl Subject {
             unsafe { ucontext::add_java_state(&mut capture, thread, &api.offsets) };
             if let (Some(offset), Some(not_terminated)) = (api.offsets.terminated, api.offsets.not_terminated)
             {
-                // SAFETY: as above.
+                // SAFETY: a field of the running thread's JavaThread.
                 is_exiting = unsafe { ucontext::load::<u32>(thread, offset) } != not_terminated;
             }
         }
@@ -95,21 +98,20 @@ impl Subject {
         // On an alternate stack the interrupted sp is elsewhere; the last Java frame may still be on this one.
         let below_anchor = anchor_sp.saturating_sub(BELOW_ANCHOR);
         for from in [sp, below_anchor] {
-            // SAFETY: by the caller's promise.
+            // SAFETY: `thread` is the running thread's.
             let (low, high) = unsafe { api.threads.bounds(thread, &api.offsets, from) };
             if high == 0 {
                 continue;
             }
             let is_on_this_stack = (low..high).contains(&entry);
             let is_mapped = match is_on_this_stack {
-                // Below the entry lie frames of this library, which are in use.
+                // Below the entry lie frames of this library.
                 true => from > entry,
                 false => api.memory.read_u8(from).is_ok(),
             };
             if is_mapped {
                 let length = high.saturating_sub(from) as usize;
-                // SAFETY: mapped up to the base, see the invariant; the bytes are plain data of frames that do not run
-                // meanwhile.
+                // SAFETY: mapped up to the base, see the invariant; no running code changes the bytes meanwhile.
                 self.stack = unsafe { core::slice::from_raw_parts(from as *const u8, length) };
                 self.capture.stack_low = from;
                 self.capture.stack_high = high;
@@ -120,7 +122,7 @@ impl Subject {
         self.capture.stack_high = sp;
     }
 
-    /// Replaces registers and anchor by those of the frame at which the walk begins.
+    /// Sets registers and anchor to those of the first frame.
     fn begin_at(&mut self, api: &Api, start: Start<'_>) {
         let capture = &mut self.capture;
         match start {
@@ -155,9 +157,9 @@ impl Subject {
             && (self.capture.anchor_sp != 0 || self.is_in_java(api) || self.capture.deoptimized_pc != 0)
     }
 
-    /// Returns whether the thread is ending and has no Java frames left. The VM marks a thread as ending after its last Java
-    /// code (`JavaThread::exit` in `runtime/thread.cpp`, JDK 11 and 17, `runtime/javaThread.cpp`, JDK 21 and 25), and also each
-    /// that is in native code when the VM ends (`VM_Exit::set_vm_exited`): those have Java frames.
+    /// Returns whether the thread is ending and has no Java frames left. The VM marks a thread as ending after its last
+    /// Java code (`JavaThread::exit` in `runtime/thread.cpp`, JDK 11 and 17, `runtime/javaThread.cpp`, JDK 21 and 25),
+    /// but also threads with Java frames that are in native code when the VM ends (`VM_Exit::set_vm_exited`).
     pub fn has_ended(&self, api: &Api) -> bool {
         self.is_exiting && !self.has_java_frames(api)
     }

@@ -1,19 +1,11 @@
 //! The running thread: its `JavaThread`, and the bounds of its stack.
 //!
-//! Problem: a handler runs on any thread, and the VM's own look-up of the current thread is no interface.
-//! Approach: the VM keeps the current `Thread` in thread-specific data for its own signal handlers
-//! ([`thread_key`]). A `Thread` that is no `JavaThread` (of the GC) has no JNI environment: the first thread of each C++ class
-//! is told apart by a checked read of the place where one must lie, and the class is remembered by its table of functions.
-//! Invariant: plain loads are made from the running thread's own `JavaThread` and C library description only.
-//! pthread_getspecific reads an array that belongs to the thread; glibc and musl neither allocate nor lock in it.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Problem: a handler runs on any thread, and the VM has no public look-up of the current thread.
+//! Approach: the VM keeps the current `Thread` in thread-specific data for its own signal handlers ([`thread_key`]).
+//! Other threads than a `JavaThread` (GC threads) have no JNI environment: for each C++ class, one checked read of the
+//! environment's place decides, and the class is kept by its table of functions.
+//! Invariant: plain loads are made only from the running thread's `JavaThread` and C library description.
+//! pthread_getspecific reads an array of the thread; glibc and musl neither allocate nor lock in it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,12 +15,8 @@ use crate::handler::own_stack::{self, BlockOffset};
 use crate::handler::ucontext::load;
 use crate::jvmti::thread_key;
 
-/// C++ classes of Java threads that are remembered; JDK 25 has eight.
+/// Remembered C++ classes of Java threads; JDK 25 has eight.
 const CLASSES: usize = 16;
-
-/// Bytes below the end of the first thread's stack in which the kernel maps nothing else (`MIN_GAP` in Linux
-/// `arch/x86/mm/mmap.c` is 128 MiB).
-const FIRST_STACK: u64 = 64 << 20;
 
 /// Finds the running thread.
 pub struct Threads {
@@ -38,8 +26,6 @@ pub struct Threads {
     /// Tables of functions of the classes of Java threads. Relaxed: no other data is published with them.
     classes: [AtomicU64; CLASSES],
     block: Option<BlockOffset>,
-    /// End of the stack of the process's first thread, 0 if it is unknown.
-    first_stack_end: u64,
 }
 
 impl Threads {
@@ -49,19 +35,19 @@ impl Threads {
         thread: u64,
         environment: u64,
         block: Option<BlockOffset>,
-        first_stack_end: u64,
     ) -> Option<Self> {
         let key = thread_key::find(thread)?;
         let functions = memory.read_u64(environment).ok()?;
         let classes = [const { AtomicU64::new(0) }; CLASSES];
         let environment = (environment.checked_sub(thread)?, functions);
-        Some(Self { key, environment, classes, block, first_stack_end })
+        Some(Self { key, environment, classes, block })
     }
 }
 
 /// # Signal Safe Methods
 impl Threads {
-    /// Returns the address of the `JavaThread` whose JNI environment is at `environment`; the caller must check that it exists.
+    /// Returns where the `JavaThread` of the JNI environment at `environment` would be; the caller checks that it
+    /// exists.
     pub fn of_environment(&self, environment: u64) -> u64 {
         environment.wrapping_sub(self.environment.0)
     }
@@ -82,7 +68,7 @@ impl Threads {
         if memory.read_u64(thread.wrapping_add(distance)) != Ok(functions) {
             return 0;
         }
-        // Without a free place, each look-up of such a thread costs a checked read.
+        // If no place is free, each look-up costs a checked read.
         let _ = self
             .classes
             .iter()
@@ -90,21 +76,18 @@ impl Threads {
         thread
     }
 
-    /// Returns the lowest and one past the highest address of the running thread's stack, 0 and 0 if they are unknown or
+    /// Returns the lowest and one past the highest address of the running thread's stack; zeros if they are unknown or
     /// `sp` is not between them.
     ///
     /// # Safety
     /// `thread` is what [`Threads::current`] returned on this thread.
     pub unsafe fn bounds(&self, thread: u64, offsets: &ThreadOffsets, sp: u64) -> (u64, u64) {
         let (low, high) = if thread == 0 {
-            match own_stack::bounds(0, 0, sp, self.block) {
-                (_, 0) => (self.first_stack_end.saturating_sub(FIRST_STACK), self.first_stack_end),
-                bounds => bounds,
-            }
+            own_stack::bounds(0, 0, sp, self.block)
         } else {
             // SAFETY: a field of the running thread's JavaThread.
             let base: u64 = unsafe { load(thread, offsets.stack_base) };
-            // SAFETY: as above.
+            // SAFETY: a field of the running thread's JavaThread.
             let size: u64 = unsafe { load(thread, offsets.stack_size) };
             (base.saturating_sub(size), base)
         };

@@ -1,24 +1,15 @@
 //! Calls that store a whole trace: `AsyncGetStackTrace` (`agent/include/jep435/profile.h`) and the shape of
 //! AsyncGetCallTrace (`agent/include/calltrace/tickwalk_calltrace.h`).
 
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
-
 use core::ffi::c_void;
 
 use stackwalk::{Frame, Stop};
 
 use super::api::{Api, api};
-use super::entry::Caller;
-use super::entry::with_caller;
-use super::errno::KeptErrno;
-use super::subject::{Start, Subject};
+use super::entry::{Caller, with_caller};
+use super::subject::{Start, Subject, address_of};
 use super::walk::LiveWalk;
+use crate::handler::errno::KeptErrno;
 use crate::handler::ucontext::load;
 
 /// Codes in the place of the number of frames, with the numbers of HotSpot's `forte.cpp`.
@@ -33,13 +24,13 @@ mod code {
     pub(super) const THREAD_NOT_JAVA: i32 = -10;
 }
 
-/// The result of a walk for the frames that a user wants.
+/// The outcome of a walk.
 struct Found {
     frames: i32,
     stop: Stop,
 }
 
-/// Walks, and calls `store` with each frame and its number until it refuses one; `None` if too many walks run.
+/// Walks, and offers each frame to `store` with the number of frames it has stored; `None` if too many walks run.
 fn store_frames(
     api: &'static Api,
     subject: Subject,
@@ -57,7 +48,7 @@ fn store_frames(
     Some(Found { frames, stop: walk.stop() })
 }
 
-/// The number of frames, or why there are none.
+/// Returns the number of frames, or the code for none.
 fn outcome(found: Option<&Found>, was_in_java: bool) -> i32 {
     match found {
         None => code::UNKNOWN_STATE,
@@ -71,11 +62,6 @@ fn outcome(found: Option<&Found>, was_in_java: bool) -> i32 {
         Some(_) if was_in_java => code::NOT_WALKABLE_JAVA,
         Some(_) => code::NOT_WALKABLE_NOT_JAVA,
     }
-}
-
-/// The start of a walk; `None` if the thread has no frame to begin at.
-fn start_of(ucontext: *const c_void, caller: &Caller) -> Start<'_> {
-    if ucontext.is_null() { Start::Last(caller) } else { Start::Interrupted(ucontext) }
 }
 
 // ---------------------------------------------------------------- the shape of AsyncGetCallTrace
@@ -109,9 +95,9 @@ with_caller! {
 
 unsafe extern "C" fn call_trace(trace: *mut CallTrace, depth: i32, ucontext: *const c_void, caller: &Caller) {
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise.
+    // SAFETY: null, or the client's trace.
     let Some(trace) = (unsafe { trace.as_mut() }) else { return };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the trace's frames are writable for `depth`, and the context is of this thread.
     trace.count = unsafe { count_frames(trace, depth, ucontext, caller) };
 }
 
@@ -119,8 +105,8 @@ unsafe extern "C" fn call_trace(trace: *mut CallTrace, depth: i32, ucontext: *co
 /// As [`TickwalkAsyncGetCallTrace`].
 unsafe fn count_frames(trace: &CallTrace, depth: i32, ucontext: *const c_void, caller: &Caller) -> i32 {
     let Some(api) = api().filter(|_| !trace.environment.is_null()) else { return code::THREAD_EXIT };
-    // SAFETY: by the caller's promise; the walk ends before this returns.
-    let subject = unsafe { Subject::of(api, start_of(ucontext, caller), core::ptr::from_ref(caller) as u64) };
+    // SAFETY: a context of this thread; the walk ends before this returns.
+    let subject = unsafe { Subject::of(api, Start::of(ucontext, caller), address_of(caller)) };
     if !subject.is_java_thread() || subject.has_ended(api) {
         return code::THREAD_EXIT;
     }
@@ -222,9 +208,9 @@ unsafe extern "C" fn stack_trace(
     caller: &Caller,
 ) {
     let _errno = KeptErrno::new();
-    // SAFETY: by the caller's promise.
+    // SAFETY: null, or the client's trace.
     let Some(trace) = (unsafe { trace.as_mut() }) else { return };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the trace's frames are writable for `depth`, and the context is of this thread.
     (trace.kind, trace.count) = unsafe { kind_and_count(trace, depth, ucontext, options, caller) };
 }
 
@@ -238,8 +224,8 @@ unsafe fn kind_and_count(
     caller: &Caller,
 ) -> (u8, i32) {
     let Some(api) = api() else { return (UNKNOWN_TRACE, code::THREAD_EXIT) };
-    // SAFETY: by the caller's promise; the walk ends before this returns.
-    let subject = unsafe { Subject::of(api, start_of(ucontext, caller), core::ptr::from_ref(caller) as u64) };
+    // SAFETY: a context of this thread; the walk ends before this returns.
+    let subject = unsafe { Subject::of(api, Start::of(ucontext, caller), address_of(caller)) };
     if subject.has_ended(api) {
         return (UNKNOWN_TRACE, code::THREAD_EXIT);
     }

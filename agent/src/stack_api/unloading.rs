@@ -1,26 +1,27 @@
 //! The iterator generation: functions that are called when classes are unloaded (`agent/include/iterator/profile2.h`).
 //!
-//! Problem: the proposal calls them before a class is freed. No event of a stock VM does that on all releases: its extension
-//! `com.sun.hotspot.events.ClassUnload` passes a name, after the class was freed, in newer ones.
-//! Approach: the mirror of each class (its `java.lang.Class`) is tagged, and its addresses are noted, when the first function
-//! is registered or the class is prepared. A mirror dies with its class, and the VM reports each tagged object that a
-//! collection has freed. The thread of the queues calls the functions then.
-//! Invariants: of a class that is noted, each function learns once, after its unloading. The event takes one lock, under which
-//! nothing of the VM is called; it may come at a safepoint.
+//! Problem: the proposal calls them before a class is freed, which no event of a stock VM allows on all releases (newer
+//! ones pass a name to `com.sun.hotspot.events.ClassUnload`, after the class was freed).
+//! Approach: when the first function is registered or a class is prepared, its mirror (the `java.lang.Class`) is tagged
+//! and its addresses are noted. The mirror dies with its class, and the VM reports freed tagged objects. The thread of
+//! the queues then calls the functions.
+//! Invariants: each function is called once for a noted class, after it was unloaded. The event, which may come at a
+//! safepoint, takes one lock, under which nothing of the VM is called.
 //! Sources: JVMTI 1.2 (SetTag, ObjectFree, ClassPrepare), `prims/jvmtiExport.cpp` and `prims/jvmtiExtensions.cpp`
 //! (`post_class_unload`), JDK 11 to 25.
 
-use std::collections::HashMap;
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "not called by handlers")]
+
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use jni::sys::{jclass, jlong, jobject};
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
 
 use super::api::{Api, api};
-use super::created_vm::created_vm;
 use super::queue_drain;
 use super::walk::LAST_WITH_ADDRESSES;
 use crate::guest::log;
@@ -53,16 +54,23 @@ struct Noted {
     methods: Vec<u64>,
 }
 
-static FUNCTIONS: Mutex<Vec<Function>> = Mutex::new(Vec::new());
-/// By tag.
-static NOTED: Mutex<Option<HashMap<jlong, Noted>>> = Mutex::new(None);
-/// Tags of mirrors that were freed.
-static FREED: Mutex<Vec<jlong>> = Mutex::new(Vec::new());
-/// Tags are never used again. Relaxed: a number.
-static NEXT_TAG: AtomicI64 = AtomicI64::new(1);
+/// The noted classes, and the functions to call.
+struct Classes {
+    functions: Vec<Function>,
+    /// By tag.
+    noted: BTreeMap<jlong, Noted>,
+    /// Tags of mirrors that were freed.
+    freed: Vec<jlong>,
+    /// Tags are never used again.
+    last_tag: jlong,
+}
+
+static CLASSES: Mutex<Classes> =
+    Mutex::new(Classes { functions: Vec::new(), noted: BTreeMap::new(), freed: Vec::new(), last_tag: 0 });
+/// Set once classes are followed.
 static ENVIRONMENT: OnceLock<Jvmti> = OnceLock::new();
 
-/// Registers a function; without effect if the VM's jmethodIDs are no addresses, or it does not report freed objects.
+/// Registers a function; no effect if the VM's jmethodIDs are not addresses, or it does not report freed objects.
 ///
 /// # Safety
 /// `fun` is null or valid, returns and does not unwind.
@@ -77,12 +85,12 @@ pub unsafe extern "C" fn ASGST_RegisterClassUnloadHandler(fun: Option<Unloaded>,
             log::print(&format!("unloaded classes are not reported: {reason}"));
             return;
         }
-        FUNCTIONS.lock().push(Function(fun, AtomicPtr::new(argument)));
+        CLASSES.lock().functions.push(Function(fun, AtomicPtr::new(argument)));
     });
 }
 
-/// Removes a function that was registered with this argument; returns whether there was one. It is not called after this has
-/// returned.
+/// Removes a function that was registered with this argument, which is not called after this returns; returns whether
+/// there was one.
 ///
 /// # Safety
 /// None; the types are those of C.
@@ -94,12 +102,12 @@ pub unsafe extern "C" fn ASGST_DeregisterClassUnloadHandler(
 ) -> bool {
     guard::entry_point(false, || {
         let Some(fun) = fun else { return false };
-        let mut functions = FUNCTIONS.lock();
-        let place = functions.iter().position(|function| function.is(fun, argument));
+        let mut classes = CLASSES.lock();
+        let place = classes.functions.iter().position(|function| function.is(fun, argument));
         if let Some(place) = place {
-            functions.remove(place);
+            classes.functions.remove(place);
         }
-        drop(functions);
+        drop(classes);
         queue_drain::await_functions();
         place.is_some()
     })
@@ -108,11 +116,10 @@ pub unsafe extern "C" fn ASGST_DeregisterClassUnloadHandler(
 /// Starts the thread, enables the events and notes all classes.
 fn follow_classes(api: &'static Api) -> Result<(), String> {
     if api.hotspot.jdk_major() > LAST_WITH_ADDRESSES {
-        return Err("jmethodIDs of this JVM are no addresses".to_owned());
+        return Err("jmethodIDs of this JVM are not addresses".to_owned());
     }
-    let vm = created_vm().ok_or("there is no VM")?;
     let text = |error: JvmtiError| error.to_string();
-    let (jvmti, jni) = (vm.separate_jvmti().map_err(text)?, vm.jni().map_err(text)?);
+    let (jvmti, jni) = (api.vm.separate_jvmti().map_err(text)?, api.vm.jni().map_err(text)?);
     let capabilities = jvmtiCapabilities {
         _bindgen_bitfield_1_: TAG_OBJECTS,
         _bindgen_bitfield_2_: OBJECT_FREE_EVENTS,
@@ -126,7 +133,6 @@ fn follow_classes(api: &'static Api) -> Result<(), String> {
     };
     jvmti.set_callbacks(&callbacks).map_err(text)?;
     queue_drain::also(api, call_functions).map_err(|error| error.to_string())?;
-    *NOTED.lock() = Some(HashMap::new());
     for event in [jvmtiEvent::JVMTI_EVENT_OBJECT_FREE, jvmtiEvent::JVMTI_EVENT_CLASS_PREPARE] {
         jvmti.enable(event).map_err(text)?;
     }
@@ -140,7 +146,7 @@ fn follow_classes(api: &'static Api) -> Result<(), String> {
     Ok(())
 }
 
-/// Notes a class and tags its mirror, unless it is tagged. Arrays and classes without methods have no address here.
+/// Notes a class and tags its mirror, unless it has a tag. Arrays and classes without methods are left out.
 fn note(api: &Api, jvmti: Jvmti, class: ClassRef) {
     if jvmti.tag(class) != Ok(0) {
         return;
@@ -152,31 +158,28 @@ fn note(api: &Api, jvmti: Jvmti, class: ClassRef) {
     let Some(address) = address else { return };
     let noted = Noted { class: address.0, methods: methods.into_iter().map(|method| method.0).collect() };
     let tag = {
-        let mut all = NOTED.lock();
-        let Some(all) = all.as_mut() else { return };
-        let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
-        all.insert(tag, noted);
+        let mut classes = CLASSES.lock();
+        classes.last_tag += 1;
+        let tag = classes.last_tag;
+        classes.noted.insert(tag, noted);
         tag
     };
-    if jvmti.set_tag(class, tag).is_err()
-        && let Some(all) = NOTED.lock().as_mut()
-    {
-        all.remove(&tag);
+    if jvmti.set_tag(class, tag).is_err() {
+        CLASSES.lock().noted.remove(&tag);
     }
 }
 
-/// Calls the client's functions with the classes that were freed; on the thread of the queues.
+/// Calls the client's functions for freed classes; on the thread of the queues.
 fn call_functions() {
-    let freed = std::mem::take(&mut *FREED.lock());
+    let freed = std::mem::take(&mut CLASSES.lock().freed);
     for tag in freed {
-        let noted = NOTED.lock().as_mut().and_then(|all| all.remove(&tag));
-        let Some(Noted { class, mut methods }) = noted else { continue };
+        let mut classes = CLASSES.lock();
+        let Some(Noted { class, mut methods }) = classes.noted.remove(&tag) else { continue };
         let count = i32::try_from(methods.len()).unwrap_or(i32::MAX);
-        let functions: Vec<(Unloaded, *mut c_void)> = FUNCTIONS
-            .lock()
-            .iter()
-            .map(|function| (function.0, function.1.load(Ordering::Relaxed)))
-            .collect();
+        let functions = classes.functions.iter();
+        let functions: Vec<(Unloaded, *mut c_void)> =
+            functions.map(|function| (function.0, function.1.load(Ordering::Relaxed))).collect();
+        drop(classes);
         for (fun, argument) in functions {
             // SAFETY: a registered function of the client; the methods live until it returns.
             unsafe { fun(class, methods.as_mut_ptr(), count, false, argument) };
@@ -194,12 +197,12 @@ unsafe extern "C" fn class_prepare<Env>(
         if let Some(api) = api() {
             // SAFETY: the VM passes a reference to the class.
             let class = unsafe { ClassRef::new(class) };
-            // SAFETY: and its environment.
+            // SAFETY: the VM passes its environment.
             note(api, unsafe { Jvmti::new(jvmti) }, class);
         }
     });
 }
 
 unsafe extern "C" fn object_free(_jvmti: *mut jvmtiEnv, tag: jlong) {
-    guard::callback(|| FREED.lock().push(tag));
+    guard::callback(|| CLASSES.lock().freed.push(tag));
 }

@@ -1,6 +1,7 @@
-//! Functions of the iterator generation that no stock VM allows, so that clients which name them can be loaded.
+//! Functions of the iterator generation that no stock VM allows; they exist so that clients which name them can be
+//! loaded.
 //!
-//! Each returns what its header states; `ASGST_Capabilities` tells clients that frame marks are missing.
+//! Each returns what its header states; `ASGST_Capabilities` reports that frame marks are missing.
 
 #![allow(non_snake_case, reason = "the proposal's names")]
 

@@ -1,17 +1,8 @@
 //! One walk of a live stack.
 //!
-//! Approach: the same [`Walker`] as for copies, over a slice that is the stack itself; decoded code comes from the memo that
-//! the walk has taken.
-//! Invariant: the memo holds everything that a walk refers to, its walker and its frames included; the frames are dropped
-//! before the memo is given back.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Approach: the [`Walker`] for copies runs over a slice that is the stack itself. The memo that the walk has taken
+//! holds decoded code, the walker and its frames.
+//! Invariant: the frames are dropped before the memo is given back.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +14,7 @@ use super::subject::Subject;
 use crate::handler::ucontext::load;
 use crate::jvmti::vm_memory;
 
-/// The stack bounds a walk; its user bounds the frames.
+/// No limit: the stack bounds a walk, and the client the number of frames.
 const LIMITS: Limits = Limits { max_frames: u32::MAX };
 
 /// The golden ratio times 2^64 spreads neighbouring addresses.
@@ -32,8 +23,8 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Last release whose jmethodIDs are addresses.
 pub(super) const LAST_WITH_ADDRESSES: u32 = 25;
 
-/// Checked reads when the ends of the code heaps were learnt: while there are no more, no walk has met code beyond them.
-/// Relaxed: a hint.
+/// Number of checked reads when the ends of the code heaps were last read. While it stays the same, no walk has met
+/// code beyond them. Relaxed: a hint.
 static REFRESHED_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// A walk in progress.
@@ -43,7 +34,7 @@ pub struct LiveWalk {
     memo: Taken,
 }
 
-/// Which native frames a walk follows.
+/// The native frames that a walk follows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Native {
     None,
@@ -56,14 +47,13 @@ impl LiveWalk {
     /// A walk of `subject`, native frames included if they are `wanted`; `None` if all memos are taken.
     pub fn new(api: &'static Api, subject: &Subject, wanted: bool) -> Option<Self> {
         let memo = api.memos.take()?;
-        // Code heaps grow while a program warms up, and code beyond the known end costs a system call for each word. Their ends
-        // are loaded directly themselves.
+        // Code heaps grow while a program warms up, and each word of code beyond the known end costs a system call.
         let checked = api.memory.checked_reads();
         if REFRESHED_AT.swap(checked, Ordering::Relaxed) != checked {
             vm_memory::add_code_heaps(api.memory, &api.hotspot);
         }
-        // Without an anchor, the newest Java frame may lie below native ones, also where the pc is in a routine that the VM
-        // calls (`flush_icache_stub`).
+        // Without an anchor the newest Java frame may lie below native ones, even if the pc is in a generated routine
+        // that the VM calls (`flush_icache_stub`).
         let native = match (wanted, subject.capture.anchor_sp) {
             (true, _) => Native::All,
             (false, 0) => Native::UntilJava,
@@ -73,7 +63,7 @@ impl LiveWalk {
         let room = walk.room();
         // SAFETY: this walk has taken the memo.
         unsafe { (*room).capture = subject.capture };
-        // SAFETY: as above.
+        // SAFETY: this walk has taken the memo.
         unsafe { (*room).stack = subject.stack };
         Some(walk)
     }
@@ -83,17 +73,17 @@ impl LiveWalk {
         unsafe { &raw mut (*self.memo.parts()).room }
     }
 
-    /// Goes to the first frame; must be called before [`LiveWalk::next_frame`], again to walk once more.
+    /// Goes to the first frame. To be called before [`LiveWalk::next_frame`], and to walk once more.
     pub fn begin(&mut self) {
         let (parts, room) = (self.memo.parts(), self.room());
-        // SAFETY: this walk has taken the memo. The frames of an earlier beginning refer to other parts, and go first.
+        // SAFETY: this walk has taken the memo. Former frames, which refer to other parts, are dropped first.
         let room = unsafe { &mut *room };
         room.frames = None;
-        // SAFETY: as above; nothing refers to the cache any more.
+        // SAFETY: this walk has taken the memo, and nothing refers to the cache any more.
         let cache = unsafe { &mut (*parts).cache };
         let mut walker = Walker::new(&self.api.hotspot, self.api.memory, cache, LIMITS);
         if self.native != Native::None {
-            // SAFETY: as above.
+            // SAFETY: this walk has taken the memo.
             let rows = unsafe { &mut (*parts).rows };
             // SAFETY: a list is freed only after every memo that was taken before its replacement was given back.
             let tables = unsafe { &*self.api.libraries.load(Ordering::SeqCst) };
@@ -106,7 +96,7 @@ impl LiveWalk {
             };
         }
         let walker = core::ptr::from_mut(room.walker.write(walker));
-        // SAFETY: as above.
+        // SAFETY: memos are never moved, and this is the only reference to the walker.
         let walker = unsafe { &mut *walker };
         walker.frames_in(&mut room.frames, &room.capture, room.stack, Frozen::NONE);
     }
@@ -125,9 +115,9 @@ impl LiveWalk {
 
     /// Returns the jmethodID of the method of a frame, 0 if the VM has made none.
     ///
-    /// An id that was found before is right if the word at its address still holds the method: the VM clears it when the
-    /// class is unloaded. It never frees such words (`JNIMethodBlock` and `clear_jmethod_ids` in `oops/method.cpp`, JDK 11 to
-    /// 25), so one that a checked read has shown to be the id's is loaded directly from then on. Later ids are no addresses.
+    /// Up to JDK 25 an id is the address of a word with the method, which the VM clears when the class is unloaded and
+    /// never frees (`JNIMethodBlock` and `clear_jmethod_ids` in `oops/method.cpp`). After one checked read, a known id
+    /// is verified by a plain load.
     pub fn id_of(&mut self, method: Method) -> u64 {
         let (hotspot, memory) = (&self.api.hotspot, self.api.memory);
         // SAFETY: this walk has taken the memo; its frames refer to other parts.

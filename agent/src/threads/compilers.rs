@@ -1,7 +1,7 @@
-//! Tells the handler which threads are compiler threads of the VM, so that it can read what they compile.
+//! Finds the `CompilerThread`s of the VM, so that the handler can read what they compile.
 //!
-//! The VM reports neither their start nor their end by an event, but its own list of threads has them.
-//! Invariant: a slot has an address only while it belongs to the thread for which it was found.
+//! No event reports their start or end, but the VM's own list of threads has them.
+//! Invariant: a slot has an address only while it belongs to that thread.
 
 use std::sync::atomic::Ordering;
 
@@ -10,9 +10,9 @@ use stackwalk::{HotSpot, Memory};
 
 use super::Registry;
 
-/// Most searches for the description of a thread: any program may name a thread like a compiler thread.
+/// Most searches for a thread: any program may name a thread like a compiler thread.
 const MAX_SEARCHES: u8 = 3;
-/// Begin of the name of the thread of this kind that compiles nothing (JDK 11 to 19).
+/// Start of the name of the thread of this kind that compiles nothing (JDK 11 to 19).
 const SWEEPER: &str = "Sweeper";
 
 impl Registry {
@@ -29,7 +29,6 @@ impl Registry {
                     && !entry.facts.name.starts_with(SWEEPER)
                     && entry.compiler_searches < MAX_SEARCHES;
                 entry.compiler_searches += u8::from(wants);
-                // Even if this search finds it: one listing more does no harm.
                 table.awaits_compilers |= wants && entry.compiler_searches < MAX_SEARCHES;
                 wants.then_some((u32::try_from(slot).ok()?, entry.facts.tid))
             });
@@ -38,11 +37,11 @@ impl Registry {
         if wanted.is_empty() {
             return;
         }
-        // Without the lock: each thread of the list is read.
+        // Without the lock, because each thread of the list is read.
         for address in hotspot.java_threads(memory) {
             let tid = hotspot.thread_id(memory, address).and_then(|tid| i32::try_from(tid).ok());
             let Some(&(slot, tid)) = wanted.iter().find(|(_, wanted)| Some(*wanted) == tid) else { continue };
-            // Held while the slot is written: an ended thread's slot is given away under it.
+            // The lock also covers the hand-over of an ended thread's slot.
             let mut table = self.table.lock();
             if let Some(entry) = table.entry_mut(slot)
                 && entry.facts.tid == tid

@@ -1,12 +1,12 @@
-//! Deciding when to list the threads of the process.
+//! Decides when to list the threads of the process.
 //!
-//! Problem: threads of the VM and of native libraries start without an event, and the kernel's list of them costs a
-//! microsecond a thread: with ten thousand threads a listing every 100 ms would take a tenth of a processor.
-//! Approach: the number of threads is cheap to read, and so is the newest thread id on the system or in the
-//! container. While both stay the same, no thread has started or ended. While only the number stays the same, a
-//! listing is due rarely; when it has changed, as soon as listings take no more than a small share of the time.
-//! Invariant: while threads start anywhere on the system, a listing is due at the latest a second or two hundred
-//! times its cost after the last one, whichever is longer; else ten times as late.
+//! Problem: threads of the VM and of native libraries start without an event, and listing them costs a microsecond a
+//! thread: with ten thousand threads, a listing every 100 ms would take a tenth of a processor.
+//! Approach: the number of threads and the newest thread id of the system or container are cheap to read. While both
+//! are the same, no thread has started or ended. If only the number is the same, a listing is due rarely; if it has
+//! changed, as soon as listings take no more than a small share of the time.
+//! Invariant: while threads start anywhere on the system, the next listing is due after a second or two hundred times
+//! the cost of the last one, whichever is longer; else ten times as late.
 //!
 //! Sources: `/proc/self/task` has a link for each thread (Linux `fs/proc/base.c`, `proc_task_getattr`); the last
 //! number in `/proc/loadavg` is the newest id of a thread in the reader's pid namespace (`fs/proc/loadavg.c`,
@@ -20,9 +20,9 @@ use sampler_thread::descriptor::OwnedDescriptor;
 
 /// Longest time between two listings that are cheap.
 const UNCHANGED: Duration = Duration::from_secs(1);
-/// The same while no thread starts on the system: a listing in case the kernel's numbers mean something else there.
+/// The same while no thread starts on the system, in case the kernel's numbers mean something else.
 const QUIET: Duration = Duration::from_secs(10);
-/// Multiple of its own cost that a listing waits while the number of threads stays the same, and after it has changed.
+/// A listing waits this multiple of its own cost while the number of threads is the same, and after it has changed.
 const UNCHANGED_COSTS: u32 = 200;
 const CHANGED_COSTS: u32 = 20;
 
@@ -38,7 +38,7 @@ pub struct Look {
     pub newest: Option<u64>,
 }
 
-/// The kernel's files, kept open, because finding them by their paths is most of the work of a look.
+/// The kernel's files, kept open, because finding them by their paths is most of the work.
 #[derive(Debug)]
 pub struct ThreadFiles {
     tasks: Option<OwnedDescriptor<File>>,
@@ -61,7 +61,7 @@ impl ThreadFiles {
     }
 }
 
-/// Looks at a file that is kept open; opens it for this look alone if the program has closed its descriptor.
+/// Looks at a file that is kept open, or opens it again if the program has closed its descriptor.
 fn look_at(
     kept: Option<&OwnedDescriptor<File>>,
     path: &str,
@@ -77,11 +77,11 @@ fn newest(loadavg: &File) -> Option<u64> {
     let mut text = [0; LOADAVG_BYTES];
     let length = loadavg.read_at(&mut text, 0).ok()?;
     let text = str::from_utf8(text.get(..length)?).ok()?;
-    // A kernel that does not know it reports 0.
+    // Kernels without this number report 0.
     text.split_whitespace().next_back()?.parse().ok().filter(|&newest| newest != 0)
 }
 
-/// A listing that was made.
+/// A finished listing.
 #[derive(Debug, Clone, Copy)]
 struct Listing {
     ended: Instant,
@@ -102,16 +102,14 @@ impl Discovery {
         let waited = now.saturating_duration_since(last.ended);
         // A number that cannot be read counts as changed.
         let is_same = |now: Option<u64>, before: Option<u64>| now.is_some() && now == before;
-        match () {
-            () if unsettled || !is_same(look.links, last.look.links) => waited >= last.cost * CHANGED_COSTS,
-            () if !is_same(look.newest, last.look.newest) => {
-                waited >= UNCHANGED.max(last.cost * UNCHANGED_COSTS)
-            }
-            () => waited >= QUIET.max(last.cost * UNCHANGED_COSTS),
+        if unsettled || !is_same(look.links, last.look.links) {
+            return waited >= last.cost * CHANGED_COSTS;
         }
+        let least = if is_same(look.newest, last.look.newest) { QUIET } else { UNCHANGED };
+        waited >= least.max(last.cost * UNCHANGED_COSTS)
     }
 
-    /// Records a listing from `begun` to `ended`, before which there was a `look`.
+    /// Records a listing from `begun` to `ended` after a `look`.
     pub fn listed(&mut self, begun: Instant, ended: Instant, look: Look) {
         self.last = Some(Listing { ended, cost: ended.saturating_duration_since(begun), look });
     }

@@ -1,15 +1,12 @@
-//! Perf events against the clocks of their threads, and descriptors that can be closed.
+//! Corrects perf events by the clocks of their threads, and closes their descriptors.
 //!
-//! Problem: the time of an event differs from its thread's CPU clock ([`Drift`](crate::clock::drift)), of several
-//! expirations in the kernel one signal is left, and a signal on its way carries nothing but the descriptor of its
-//! event.
-//! Approach: in each round, the clocks of threads that were sampled since the last one are compared with the claimed
-//! periods.
-//! What the clock is ahead in two rounds in a row is added to the next samples, what it is behind is left out.
-//! A descriptor is closed, and may be used again, only when no signal of its event can come: the kernel delivers the
-//! signals of a thread in order, so none comes after the first claim under the next event, and none once no signal
-//! is pending and the thread has slept or run on since; a thread that has vanished takes none; and one that ends its
-//! event itself has taken all before it closes the descriptor, unless it blocks the signal.
+//! Problem: the time of an event differs from its thread's CPU clock ([`Drift`](crate::clock::drift)), several
+//! expirations in the kernel leave one signal, and a signal under way carries nothing but a descriptor.
+//! Approach: each round compares the clocks of newly sampled threads with the claimed periods. What the clock is ahead
+//! in two consecutive rounds is added to the next samples, what it is behind is left out. A descriptor is closed only
+//! when no signal of its event can come. The kernel delivers a thread's signals in order, so none comes after the first
+//! claim under the next event, nor once no signal is pending and the thread has slept or run on. A thread that has
+//! vanished takes none, and one that ends its own event has taken all, unless it blocks the signal.
 //! Invariant: clock since the event was armed + carried = claimed + without event + unfinished, as with timers.
 //! Sources: Linux 6.18 `kernel/signal.c` (`collect_signal`), `fs/fcntl.c` (`fasync_remove_entry`).
 
@@ -17,14 +14,13 @@ use sampler_thread::clock::thread_cpu_nanos;
 
 use super::registry::{Registry, pass_on};
 use super::source::Source;
-use super::table::{Entry, Table};
+use super::table::{Correction, Table};
 use crate::handler::install;
 use crate::threads::kernel::SignalState;
 
-/// CPU time in which a thread gets from the delivery of a signal to the first instructions of the handler, by far, in
-/// nanoseconds.
+/// CPU time within which a handler begins after its signal is delivered, generously, in nanoseconds.
 const RUN_ON_NS: u64 = 1_000_000;
-/// Threads whose former descriptors are looked at in a round; each costs the reading of a file.
+/// Most threads whose former descriptors are examined in a round; each costs reading a file.
 const LOOKED_AT: usize = 64;
 
 impl Registry {
@@ -53,30 +49,25 @@ impl Registry {
 
     /// Closes descriptors of former events of which no signal can come.
     fn close_former(&self) {
-        let threads: Vec<(u32, u32, i32, usize)> = {
+        let mut threads = Vec::new();
+        {
             let mut table = self.table.lock();
-            let mut threads = Vec::new();
             for index in 0..table.entries.len() {
                 pass_on(&mut table, index);
                 let entry = table.entry(index as u32);
                 let entry = entry.filter(|entry| !entry.former.is_empty() && threads.len() < LOOKED_AT);
-                threads
-                    .extend(entry.map(|entry| {
-                        (entry.facts.slot, entry.facts.id, entry.facts.tid, entry.former.len())
-                    }));
+                threads.extend(entry.map(|entry| (entry.identity(), entry.former.len())));
             }
-            threads
-        };
+        }
         // Without the lock: a file for each thread.
-        for (index, id, tid, former) in threads {
-            let Some(state) = SignalState::of(tid, self.signal).filter(|state| !state.is_pending) else {
-                continue;
-            };
-            let Ok(clock_ns) = thread_cpu_nanos(tid) else { continue };
+        for (thread, former) in threads {
+            let state = SignalState::of(thread.tid, self.shared.signal);
+            let Some(state) = state.filter(|state| !state.is_pending) else { continue };
+            let Ok(clock_ns) = thread_cpu_nanos(thread.tid) else { continue };
             let mut table = self.table.lock();
-            // An event that has ended meanwhile is looked at in the next round.
-            let is_same = |entry: &&mut Entry| entry.facts.id == id && entry.former.len() == former;
-            let Some(entry) = table.entry_mut(index).filter(is_same) else { continue };
+            // If an event has ended meanwhile, the next round examines it.
+            let entry = table.same(thread).filter(|entry| entry.former.len() == former);
+            let Some(entry) = entry else { continue };
             match entry.former_settled_ns {
                 0 => entry.former_settled_ns = clock_ns.max(1),
                 settled_ns if state.is_asleep || clock_ns > settled_ns.saturating_add(RUN_ON_NS) => {
@@ -92,8 +83,7 @@ impl Registry {
         let Some(entry) = table.entry_mut(index) else { return };
         let (key, periods) = (slot.grid.key(), slot.grid.periods());
         let is_running = entry.facts.ended_ns.is_none() && matches!(entry.timer, Some(Source::Event(_)));
-        let (claimed, ahead_before) = entry.corrected_at;
-        if !is_running || periods == claimed {
+        if !is_running || periods == entry.correction.claimed {
             return;
         }
         if periods > 0 {
@@ -103,28 +93,21 @@ impl Registry {
         let Ok(clock_ns) = thread_cpu_nanos(entry.facts.tid) else { return };
         let period_ns = self.shared.period_ns(key.period()).max(1).cast_signed();
         let ahead = entry.unfinished_at(clock_ns, self.shared, slot).div_euclid(period_ns);
-        entry.corrected_at = (periods, ahead);
         // Signals may wait while a thread is in the kernel.
-        let wanted = if ahead > 0 { ahead.min(ahead_before.max(0)) } else { ahead };
+        let wanted = if ahead > 0 { ahead.min(entry.correction.ahead.max(0)) } else { ahead };
+        entry.correction = Correction { claimed: periods, ahead };
         slot.drift.want(wanted);
     }
 
     /// Ends the events of the calling thread, which ends as far as the VM is concerned.
     pub(super) fn close_own_events(&self, table: &mut Table, index: u32) {
         let Some(entry) = table.entry_mut(index) else { return };
-        if self.shared.descriptors.is_some() && install::is_blocked(self.signal) {
+        if self.shared.descriptors.is_some() && install::is_blocked(self.shared.signal) {
             // Signals may come when the thread unblocks them.
             entry.end_timer();
             let tid = entry.facts.tid;
             let former = std::mem::take(&mut entry.former);
             table.parked.extend(former.into_iter().map(|event| (tid, event)));
         }
-    }
-}
-
-impl Entry {
-    /// Begins the corrections of an event that is about to be started.
-    pub(super) fn begin_corrections(&mut self) {
-        self.corrected_at = (0, 0);
     }
 }

@@ -1,10 +1,9 @@
-//! Java threads, from JVMTI's references to entries of the registry.
+//! Java threads: from JVMTI's references to entries of the registry.
 //!
 //! Problem: an event names a thread by a Java reference; a profile needs its kernel id and the bounds of its stack.
-//! Approach: the VM's `JavaThread` has both. A thread's JNI environment lies inside its `JavaThread`, at a distance that is
-//! the same for all threads of a VM.
-//! No event announces a new name: names are read again when a thread ends, when a profile ends, and now and then by a
-//! thread that starts ([`JavaThreads::refresh_if_due`]).
+//! Approach: the VM's `JavaThread` has both. A thread's JNI environment lies inside it, at the same offset in all
+//! threads. No event announces a new name, so names are read again when a thread or the profile ends, and sometimes by
+//! a starting thread ([`JavaThreads::refresh_if_due`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +18,11 @@ use crate::jvmti::{Jvmti, ThreadRef};
 
 /// Time between two readings of all names.
 const REFRESH_PERIOD: Duration = Duration::from_secs(10);
-/// Most threads whose names are read again; each takes some microseconds of a thread that starts.
+/// Most threads whose names are read again, at some microseconds each for a starting thread.
 const MAX_REFRESHED: usize = 500;
 /// Most bytes of a `JavaThread` that are read at once; the words about its stack lie within 48 (JDK 11 to 28).
 const MAX_SPAN: usize = 256;
-/// Threads that are read before they are registered; two system calls each, some 0.1 ms in all.
+/// Threads that are read and then registered together; two system calls each, some 0.1 ms in all.
 const READ_AT_ONCE: usize = 64;
 
 /// Registers Java threads.
@@ -74,11 +73,11 @@ impl JavaThreads {
         self.env_offset
     }
 
-    /// Registers the Java threads that run already. Call it once ThreadEnd is enabled: the entry of a thread that ends
-    /// earlier would keep the address of a freed `JavaThread`.
+    /// Registers the running Java threads. ThreadEnd must be enabled: the entry of a thread that ends earlier would
+    /// keep the address of a freed `JavaThread`.
     pub fn register_existing(&self, jni: Jni) {
         for threads in self.jvmti.all_threads().chunks(READ_AT_ONCE) {
-            // Right before the reads, so that the processor is not taken away during one of them.
+            // So that the processor is not taken away during the reads.
             std::thread::yield_now();
             let read = |&thread: &ThreadRef| Some((thread, self.read(jni.java_thread(thread)?)?));
             let found: Vec<_> = threads.iter().filter_map(read).collect();
@@ -112,7 +111,7 @@ impl JavaThreads {
 
     /// Reads the names of all threads again, unless there are many or that was done a short time ago.
     pub fn refresh_if_due(&self, jni: Jni) {
-        // A thread that finds the lock taken leaves this to the other one.
+        // If the lock is taken, another thread does this.
         let Some(mut refreshed) = self.refreshed.try_lock() else { return };
         if refreshed.elapsed() >= REFRESH_PERIOD {
             *refreshed = Instant::now();
@@ -145,8 +144,8 @@ impl JavaThreads {
 
     /// Reads words of a `JavaThread` by one read where they are close together.
     ///
-    /// Each read holds the kernel's lock of the address space, which a thread that starts needs for its stack, and the
-    /// kernel may take the processor from the reader meanwhile. (Linux 6.18 `mm/gup.c`, `__get_user_pages`.)
+    /// Each read holds the kernel's lock of the address space, which starting threads need, and may lose the processor
+    /// meanwhile (Linux 6.18 `mm/gup.c`, `__get_user_pages`).
     fn words_at<const N: usize>(&self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
         let first = offsets.into_iter().min()?;
         let mut bytes = [0; MAX_SPAN];

@@ -1,15 +1,14 @@
-//! The kernel's view of the threads of this process: ids, names, kinds, stacks.
+//! The kernel's view of the threads of this process: ids, names, kinds.
 //!
 //! Problem: no event announces GC, compiler and native threads to an agent.
-//! Approach: `/proc/self/task` lists all threads, and their names give away their kind.
-//! Invariant: text from `/proc` is parsed fallibly; a thread that ends meanwhile is left out.
+//! Approach: `/proc/self/task` lists all threads, and their names show their kind.
+//! Invariant: a thread that ends meanwhile is left out.
 //! Source: proc(5).
 
 use std::fs::DirEntry;
 use std::io;
 
 use sampler_thread::characters::from_modified_utf8;
-use sampler_thread::native::maps;
 use sampler_thread::pacing::Pacer;
 use sampler_thread::process::ThreadKind;
 
@@ -28,7 +27,7 @@ pub fn list() -> Vec<i32> {
     tids
 }
 
-/// Returns the kernel's name of a thread; a name of the VM's own that the kernel cuts is completed.
+/// Returns the kernel's name of a thread; a cut name of a VM thread is completed.
 pub fn name_of(tid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
     let name = from_modified_utf8(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned();
@@ -53,7 +52,7 @@ pub struct SignalState {
     pub is_blocked: bool,
     /// The signal waits for the thread.
     pub is_pending: bool,
-    /// The thread sleeps, so it runs no handler's first instructions.
+    /// The thread sleeps, so it is not about to run a handler.
     pub is_asleep: bool,
 }
 
@@ -78,49 +77,18 @@ impl SignalState {
     }
 }
 
-/// Returns beginning and end of a name whose middle the VM left out: JDK 26 and later keep the first 7 bytes and the
-/// last 6, because the kernel keeps 15 (`os::Linux::set_native_thread_name`, JDK 26 to 28).
+/// Returns the ends of a name without a middle: JDK 26 and later keep the first 7 and the last 6 bytes, because the
+/// kernel keeps 15 (`os::Linux::set_native_thread_name`, JDK 26 to 28).
 fn shortened(name: &str) -> Option<(&str, &str)> {
     name.split_at_checked(7).and_then(|(begin, rest)| Some((begin, rest.strip_prefix("..")?)))
 }
 
-/// Returns the whole of a shortened name of the VM's own, with the number at its end.
+/// Returns the whole name, with its number, for a shortened name of a VM thread.
 fn completed(name: &str) -> Option<String> {
     let (begin, end) = shortened(name)?;
     let letters = end.trim_end_matches(|last: char| last.is_ascii_digit());
     let whole = CUT_NAMES.iter().find(|whole| whole.starts_with(begin) && whole.ends_with(letters))?;
     Some(format!("{whole}{}", &end[letters.len()..]))
-}
-
-/// Returns the lowest and one past the highest address of the stacks at these (sp, thread pointer) pairs; `None` where
-/// they are unknown.
-///
-/// The C library puts its description of a thread at the high end of the stack it makes, inside the same mapping, so
-/// all memory from sp to there stays mapped while the thread lives. The mapping is not enough: the kernel joins
-/// neighbours in its list, and the part above a stack may be unmapped at any time.
-/// The stack of the first thread comes from the kernel and never shrinks.
-/// Other stacks (of coroutines, alternate ones) stay unknown.
-/// Sources: proc_pid_maps(5), glibc `nptl/allocatestack.c`, musl `pthread_create.c`.
-pub fn stacks_at(places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
-    stacks_in(&maps::read().unwrap_or_default(), places)
-}
-
-fn stacks_in(maps: &str, places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
-    let mut found = vec![None; places.len()];
-    for mapping in maps::parse(maps).filter(|mapping| mapping.writable) {
-        let is_first = mapping.path == "[stack]";
-        for (bounds, &(sp, thread_pointer)) in found.iter_mut().zip(places) {
-            if !(mapping.start..mapping.end).contains(&sp) {
-                continue;
-            }
-            if is_first {
-                *bounds = Some((mapping.start, mapping.end));
-            } else if (sp..mapping.end).contains(&thread_pointer) {
-                *bounds = Some((mapping.start, thread_pointer & !7));
-            }
-        }
-    }
-    found
 }
 
 /// Names of VM threads that the kernel cuts to 15 bytes, JDK 11 to 25; a number that is cut off stays unknown.
@@ -134,9 +102,9 @@ const CUT_NAMES: [&str; 7] = [
     "Shenandoah Control Thread",
 ];
 
-/// Returns the kind of a thread, by its name, of which the kernel keeps 15 bytes.
+/// Returns the kind of a thread by its name, of which the kernel keeps 15 bytes.
 ///
-/// Names: JDK 11 to 25, `gcId`-less `WorkGang`/`WorkerThreads` names, `compileBroker.cpp`, `vmThread.cpp`.
+/// Sources: names of `WorkGang` and `WorkerThreads`, `compileBroker.cpp`, `vmThread.cpp`, JDK 11 to 25.
 pub fn kind_of(name: &str) -> ThreadKind {
     const COMPILER: [&str; 4] = ["C1 Compiler", "C2 Compiler", "JVMCI", "Sweeper thread"];
     const GC: [&str; 9] = [
@@ -185,31 +153,6 @@ mod tests {
         );
         assert!(state(1).is_asleep);
         assert_eq!(SignalState::parse("State:\tR (running)\n", 1), None);
-    }
-
-    #[test]
-    fn stacks_end_at_the_thread_pointer() {
-        let maps = "1000-2000 ---p 00000000 00:00 0\n2000-9000 rw-p 00000000 00:00 0\n\
-                    a000-b000 rw-p 00000000 00:00 0 [heap]\nf000-10000 rw-p 00000000 00:00 0   [stack]\n";
-        let places = [
-            (0x3000, 0x8f00),
-            (0x3000, 0x9f00),
-            (0x3000, 0x2f00),
-            (0x1800, 0x8f00),
-            (0xf800, 0xa100),
-            (0xa100, 0xb),
-        ];
-        let expect = [Some((0x2000, 0x8f00)), None, None, None, Some((0xf000, 0x10000)), None];
-        assert_eq!(stacks_in(maps, &places), expect);
-    }
-
-    #[test]
-    fn stacks_of_this_process() {
-        let local = 0_u8;
-        let sp = std::ptr::from_ref(&local) as u64;
-        let found = stacks_at(&[(sp, crate::handler::ucontext::thread_pointer())]);
-        let (low, high) = found[0].expect("a thread of the test harness has a stack from the C library");
-        assert!((low..high).contains(&sp));
     }
 
     #[test]

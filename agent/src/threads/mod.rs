@@ -1,10 +1,10 @@
-//! The profiled threads: one entry for each live thread, its timer, and its slot.
+//! The profiled threads: for each live thread an entry, a timer and a slot.
 //!
-//! Problem: Java threads announce themselves, all other threads (GC, compilers, native pools) do not, and a thread can
-//! change from one to the other.
-//! Approach: a [`Registry`] keyed by kernel thread id. ThreadStart and ThreadEnd events feed it on the thread itself
-//! ([`JavaThreads`]); a listing of `/proc/self/task` finds the rest ([`discovery`]). Both paths are idempotent.
-//! Invariant: a slot has at most one timer; a slot is freed only after the sampler retired its former owner.
+//! Problem: Java threads announce themselves, others (GC, compilers, native pools) do not, and a thread can change from
+//! one to the other.
+//! Approach: a [`Registry`] by kernel thread id. ThreadStart and ThreadEnd events feed it on the thread itself
+//! ([`JavaThreads`]); listings of `/proc/self/task` find the rest ([`discovery`]). Both are idempotent.
+//! Invariant: a slot has at most one timer, and is freed only after the sampler has retired its former owner.
 //! Sources: proc(5), timer_create(2) (EAGAIN when RLIMIT_SIGPENDING is used up), JVMTI ThreadStart/ThreadEnd.
 
 mod choice;

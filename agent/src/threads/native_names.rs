@@ -1,10 +1,10 @@
 //! Names of native threads, which may change while they run.
 //!
-//! Problem: a native thread has its creator's name until it sets its own, and pools rename their threads; no event
-//! tells of it.
-//! Approach: once a second, the kernel is asked for the names of native threads that have been sampled since, and of
-//! those that are left out because of their names. A name that the kernel cut stays as it is.
-//! Invariant: the cost is bounded: at most [`MOST_READ`] names are read at once, each by one file.
+//! Problem: a native thread has its creator's name until it sets its own, and pools rename their threads, without an
+//! event.
+//! Approach: once a second, the kernel's names are read of native threads that have been sampled since, and of those
+//! that are left out because of their names. Cut names stay cut.
+//! Invariant: at most [`MOST_READ`] names are read at once, each from a file.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -15,19 +15,12 @@ use sampler_thread::process::{Gap, ThreadKind};
 
 use super::kernel;
 use super::registry::{Registry, pass_on};
-use super::table::Entry;
+use super::table::{Entry, Identity};
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Most names that are read at once; about 5 us each.
 const MOST_READ: usize = 500;
-
-/// A thread whose name is read.
-struct Candidate {
-    slot: u32,
-    id: u32,
-    tid: i32,
-}
 
 impl Registry {
     /// Follows the names of native threads, if that is due.
@@ -51,29 +44,29 @@ impl Registry {
     pub(super) fn follow_native_names(&self, name_of: impl Fn(i32) -> Option<String>) {
         let candidates = self.candidates();
         let mut pacer = Pacer::start();
-        // Without the lock: a file for each thread.
+        // Without the lock, because of a file for each thread.
         let mut names = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             pacer.rest_if_due();
             names.extend(name_of(candidate.tid).map(|name| (candidate, name)));
         }
         let mut table = self.table.lock();
-        for (Candidate { slot, id, tid }, name) in names {
+        for (thread, name) in names {
             MutexGuard::bump(&mut table);
-            let is_same = table.entry(slot).is_some_and(|entry| entry.facts.id == id && is_native(entry));
-            if !is_same || table.rename(tid, &name).is_none() {
+            let is_same = table.same(thread).is_some_and(|entry| is_native(entry));
+            if !is_same || table.rename(thread.tid, &name).is_none() {
                 continue;
             }
-            if let Some(entry) = table.entry_mut(slot) {
+            if let Some(entry) = table.entry_mut(thread.slot) {
                 // A thread of the VM is found before it has its name.
                 entry.facts.kind = kernel::kind_of(&name);
             }
-            self.choose(&mut table, slot);
+            self.choose(&mut table, thread.slot);
         }
     }
 
     /// Returns the native threads whose names are to be read.
-    fn candidates(&self) -> Vec<Candidate> {
+    fn candidates(&self) -> Vec<Identity> {
         let mut table = self.table.lock();
         let slots = table.entries.len();
         let first = table.name_reading.first;
@@ -84,7 +77,7 @@ impl Registry {
             let slot = ((first + index) % slots) as u32;
             let Some(known) = self.slot(slot) else { continue };
             let Some(entry) = table.entry(slot).filter(|entry| is_native(entry)) else { continue };
-            let (id, tid) = (entry.facts.id, entry.facts.tid);
+            let (id, identity) = (entry.facts.id, entry.identity());
             let sampled_ns = entry.expired_ns(self.shared, known);
             let is_sampled = before.get(&id).copied().unwrap_or(0) != sampled_ns;
             let is_left_out = matches!(entry.facts.coverage.open_gap(), Some((Gap::NotChosen, _)));
@@ -92,7 +85,7 @@ impl Registry {
                 table.name_reading.sampled_ns.insert(id, sampled_ns);
             }
             if (is_sampled || is_left_out) && candidates.len() < MOST_READ {
-                candidates.push(Candidate { slot, id, tid });
+                candidates.push(identity);
                 table.name_reading.first = slot as usize + 1;
             }
         }

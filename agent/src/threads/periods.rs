@@ -1,16 +1,16 @@
 //! The timer periods in use, by index.
 //!
-//! Problem: the period may change (a measured tick differs from the reported one), but threads get their new timers one
-//! by one, and requests of the old period are still in queues.
-//! Approach: a table of sixteen periods in the memory that handlers read. Timers carry the index; the period at an index
-//! changes only when no thread has used it for some drains. While all are in use, the period of new timers stays.
-//! Invariant: while a request with an index may exist, the index stands for the same period.
+//! Problem: the period may change (a measured tick differs from the reported one), but timers are replaced one by one,
+//! and requests of the old period are still in queues.
+//! Approach: handlers read a table of sixteen periods. Timers carry the index; a period is replaced only when no thread
+//! has used its index for some drains. While all are in use, new timers keep the present period.
+//! Invariant: an index stands for the same period as long as a request with it may exist.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::grid::PERIODS;
 
-/// Complete drains during which an index keeps its period after its last thread.
+/// Complete drains after its last thread during which an index keeps its period.
 const QUARANTINE: u64 = 3;
 
 /// The users of each index.
@@ -57,15 +57,14 @@ impl Periods {
         others.map(|(_, users)| u64::from(users.threads)).sum()
     }
 
-    /// Counts a drain of every queue with requests, which begins.
+    /// Counts a drain of all queues, at its start.
     pub(super) fn drain_begins(&mut self) {
         self.drains += 1;
     }
 
     /// Gives new timers this period; returns false if no index for it is free now.
     pub(super) fn aim(&mut self, table: &[AtomicU64; PERIODS], period_ns: u64) -> bool {
-        // Relaxed throughout: only this side writes, and the system call that makes the first timer with an index
-        // comes after the index's period was written.
+        // Relaxed throughout: only this side writes, and a system call makes the first timer with an index later.
         let rows = || (0_u8..).zip(table).zip(&self.users);
         let known = rows().find(|((_, period), _)| period.load(Ordering::Relaxed) == period_ns);
         let is_unused = |users: &Users| users.threads == 0 && users.left_at + QUARANTINE <= self.drains;

@@ -1,30 +1,28 @@
 //! Sharing timers where the kernel grants fewer than there are threads.
 //!
-//! Problem: each timer reserves one queued signal of RLIMIT_SIGPENDING; in a process with more threads than that, only
-//! the first ones would ever be profiled.
+//! Problem: each timer reserves one queued signal of RLIMIT_SIGPENDING; with more threads than that, the last ones
+//! would never be profiled.
 //! Approach: in each round, threads that used CPU time without a timer get one, the longest waiting first: a new one
-//! while the kernel and the agent's share ([`timer::adapt_share`]) grant it, else that of the thread that has had its timer
-//! longest. When others use more of the limit, threads give up timers.
-//! The account stays exact: CPU time without a timer is counted from the thread's own clock as lost (`no_timer`), and
-//! the unfinished period at the loss of a timer is continued by the next one, whose first expiration comes that much
-//! sooner.
-//! An expiration may still be on its way when its timer is deleted. Kernels from 6.13 on drop it, older ones deliver it
-//! late; either way its time is unfinished, and the next timer covers it (`super::timers`).
+//! while the kernel and the agent's share ([`timer::adapt_share`]) grant it, else that of the thread that has had its
+//! timer longest. When others use more of the limit, threads give up timers. CPU time without a timer is counted as
+//! lost (`no_timer`) by the thread's own clock. The unfinished period continues under the next timer, whose first
+//! expiration comes sooner. That also covers expirations under way when a timer is deleted, which kernels from 6.13 on
+//! drop and older ones deliver late.
 //! Sources: timer_create(2), timer_delete(2); Linux 6.18 `kernel/time/posix-timers.c`, `posixtimer_deliver_signal`.
 
 use std::cmp::Reverse;
 
 use parking_lot::MutexGuard;
 use sampler_thread::clock::ThreadClock;
-use sampler_thread::process::{Gap, ThreadFacts, TimerCounts};
+use sampler_thread::process::{Gap, TimerCounts};
 
 use super::registry::Registry;
-use super::table::{Entry, Table};
+use super::table::{Correction, Entry, Identity, Table};
 use crate::clock::timer;
 
 /// Minimum number of rounds a thread keeps its timer.
 const MIN_ROUNDS: u64 = 2;
-/// Rounds between two readings of the agent's share of timers, which takes some 30 us.
+/// Rounds between two readings of the agent's share, of some 30 us.
 const SHARE_ROUNDS: u64 = 10;
 
 impl Registry {
@@ -37,7 +35,7 @@ impl Registry {
             let waiting = if lacks_timers { table.without_timer() } else { Vec::new() };
             (table.rotation.round, lacks_timers, waiting)
         };
-        // Without the lock: a file, and a system call for each thread.
+        // Without the lock, because of a file and a system call for each thread.
         let too_many = if round % SHARE_ROUNDS == 0 { timer::adapt_share() } else { 0 };
         let shares_timers = lacks_timers || too_many > 0;
         if shares_timers {
@@ -59,10 +57,10 @@ impl Registry {
             table.lacks_timers = true;
             self.take_timer(&mut table, donor, Gap::NoTimer);
         }
-        for Waiting { slot, id, .. } in waiting {
+        for Waiting { thread, .. } in waiting {
             MutexGuard::bump(&mut table);
-            let is_same =
-                table.entry(slot).is_some_and(|entry| entry.facts.id == id && entry.timer.is_none());
+            let slot = thread.slot;
+            let is_same = table.same(thread).is_some_and(|entry| entry.timer.is_none());
             if table.stopped || !is_same || self.give_timer(&mut table, slot) {
                 continue;
             }
@@ -74,7 +72,7 @@ impl Registry {
         }
     }
 
-    /// Returns how many threads have timers, and how often timers changed.
+    /// Returns counts of threads and timers.
     pub fn timer_counts(&self) -> TimerCounts {
         let table = self.table.lock();
         let alive = || table.entries.iter().flatten().filter(|entry| entry.facts.ended_ns.is_none());
@@ -90,7 +88,7 @@ impl Registry {
         }
     }
 
-    /// Starts a timer for a thread without one; returns false if the kernel grants none.
+    /// Starts a timer for a thread; returns false if the kernel grants none.
     pub(super) fn give_timer(&self, table: &mut Table, index: u32) -> bool {
         let round = table.rotation.round;
         let Some(slot) = self.slot(index) else { return true };
@@ -102,7 +100,7 @@ impl Registry {
         match self.arm(tid, slot, 0, |clock_ns| entry.unfinished_at(clock_ns, self.shared, slot)) {
             Ok((timer, clock_ns)) => {
                 entry.timer = Some(timer);
-                entry.begin_corrections();
+                entry.correction = Correction::default();
                 entry.facts.coverage.end_gap(clock_ns);
                 entry.timer_since = round;
                 true
@@ -116,10 +114,8 @@ impl Registry {
         }
     }
 
-    /// Deletes a thread's timer; its CPU time counts as lost until it gets another one.
-    ///
-    /// A timer that is taken for want of timers leaves an unfinished period, which the next one continues. Otherwise the
-    /// time since the last expiration is lost, too.
+    /// Deletes a thread's timer; its CPU time counts as lost until it gets another one. With [`Gap::NoTimer`] the next
+    /// timer continues the unfinished period; for any other cause the time since the last expiration is lost as well.
     pub(super) fn take_timer(&self, table: &mut Table, index: u32, cause: Gap) {
         let round = table.rotation.round;
         let Some(slot) = self.slot(index) else { return };
@@ -145,7 +141,7 @@ impl Registry {
 }
 
 impl Table {
-    /// Returns the threads without a timer: slot, id, and CPU clock at the loss of the timer, the longest waiting first.
+    /// Returns the threads that wait for a timer, the longest waiting first.
     fn without_timer(&self) -> Vec<Waiting> {
         let mut waiting: Vec<(u64, Waiting)> = self
             .entries
@@ -154,8 +150,7 @@ impl Table {
             .filter(|entry| entry.facts.ended_ns.is_none())
             .filter_map(|entry| match entry.facts.coverage.open_gap() {
                 Some((Gap::NoTimer, since_ns)) => {
-                    let ThreadFacts { slot, id, tid, .. } = entry.facts;
-                    Some((entry.timer_since, Waiting { slot, id, tid, since_ns }))
+                    Some((entry.timer_since, Waiting { thread: entry.identity(), since_ns }))
                 }
                 _ => None,
             })
@@ -176,9 +171,7 @@ impl Table {
 
 /// A thread without a timer.
 struct Waiting {
-    slot: u32,
-    id: u32,
-    tid: i32,
+    thread: Identity,
     /// CPU clock at the loss of its timer, in nanoseconds.
     since_ns: u64,
 }
@@ -186,6 +179,6 @@ struct Waiting {
 impl Waiting {
     /// Returns whether the thread's clock has gone on since; a system call.
     fn is_burning(&self, clock: ThreadClock) -> bool {
-        clock.read(self.tid).is_ok_and(|now_ns| now_ns > self.since_ns)
+        clock.read(self.thread.tid).is_ok_and(|now_ns| now_ns > self.since_ns)
     }
 }

@@ -1,32 +1,25 @@
-//! The sampled process in the roles that the sampler thread needs: queues, threads, timers.
+//! The sampled process as the sampler thread sees it: queues, threads, timers.
 //!
-//! Problem: the sampler thread may use neither JNI nor JVMTI, because it runs while the VM is stopped.
-//! Approach: the registry answers; threads of the VM change it meanwhile.
-//! Invariant: no file is read and no system call that may take long is made under the registry's lock.
+//! The sampler thread runs while the VM is stopped, so it uses neither JNI nor JVMTI but the registry.
+//! Invariant: no file is read and no long system call is made under the registry's lock.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Instant;
 
 use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
 use sampler_thread::period::aim::Aim;
-use sampler_thread::process::{
-    Gap, QueueBytes, Queues, ThreadFacts, Threads, TimerCounts, Timers, UnboundedStack,
-};
+use sampler_thread::process::{Gap, QueueBytes, Queues, ThreadFacts, Threads, TimerCounts, Timers};
 use stackwalk::{HotSpot, LiveMemory};
 
 use super::Registry;
 use super::discovery::ThreadFiles;
 use super::registry::pass_on;
 use crate::clock::tick;
+use crate::guest::mappings;
 use crate::handler::install;
-use crate::handler::slots;
 use crate::jvmti::{symbols, vm_memory};
 use crate::threads::kernel;
-
-/// Most searches for the bounds of a thread's stack: a thread that runs coroutines would need one for every sample.
-const MAX_STACK_SEARCHES: u8 = 3;
 
 /// The sampled process.
 pub struct SampledProcess {
@@ -49,7 +42,7 @@ impl Queues for SampledProcess {
     }
 
     fn queue(&self, slot: u32) -> &ThreadQueue {
-        // Slots from the ready list or the registry exist; the first slot is returned instead of a panic.
+        // All slots of the ready list and the registry exist; the first slot is instead of a panic.
         let slots = self.registry.shared.slots;
         &slots.get(slot as usize).unwrap_or(&slots[0]).queue
     }
@@ -74,7 +67,7 @@ impl Queues for SampledProcess {
     fn adopt_ring(&self, slot: u32) {
         let table = self.registry.table.lock();
         let entry = table.entry(slot);
-        // An ended thread has no timer, and it unregistered itself or is gone: no handler of the slot can run.
+        // An ended thread has no timer, and has unregistered itself or is gone: no handler of the slot can run.
         let has_ended = entry.is_some_and(|entry| entry.timer.is_none() && entry.facts.ended_ns.is_some());
         if has_ended && let Some(slot) = self.registry.slot(slot) {
             slot.adopt_ring();
@@ -82,7 +75,7 @@ impl Queues for SampledProcess {
     }
 
     fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]) {
-        slots::release_pages(bytes);
+        mappings::release_pages(bytes);
     }
 }
 
@@ -117,38 +110,6 @@ impl Threads for SampledProcess {
         symbols::loads()
     }
 
-    fn bound_stacks(&self, stacks: &[UnboundedStack]) {
-        let wanted: Vec<UnboundedStack> = {
-            let mut table = self.registry.table.lock();
-            let mut wants = |stack: &UnboundedStack| {
-                let entry = table.entry_mut(stack.slot)?;
-                let wants = entry.facts.id == stack.thread && entry.bounds_lookups < MAX_STACK_SEARCHES;
-                entry.bounds_lookups += u8::from(wants);
-                wants.then_some(*stack)
-            };
-            stacks.iter().filter_map(&mut wants).collect()
-        };
-        if wanted.is_empty() {
-            return;
-        }
-        let places: Vec<(u64, u64)> = wanted.iter().map(|stack| (stack.sp, stack.thread_pointer)).collect();
-        let bounds = kernel::stacks_at(&places);
-        // Held while the slots are written: a thread that ends or becomes a Java thread waits.
-        let table = self.registry.table.lock();
-        for (stack, bounds) in wanted.iter().zip(bounds) {
-            let entry = table.entry(stack.slot);
-            let still =
-                entry.is_some_and(|entry| entry.facts.id == stack.thread && entry.facts.ended_ns.is_none());
-            if let (true, Some((low, high)), Some(slot)) = (still, bounds, self.registry.slot(stack.slot))
-                && slot.java_thread.load(Ordering::Relaxed) == 0
-            {
-                slot.stack_low.store(low, Ordering::Relaxed);
-                // The handler copies nothing while this is 0, and needs both.
-                slot.stack_high.store(high, Ordering::Release);
-            }
-        }
-    }
-
     fn thread(&self, slot: u32) -> Option<ThreadFacts> {
         let table = self.registry.table.lock();
         Some(self.registry.facts(table.entry(slot)?))
@@ -179,7 +140,7 @@ impl Threads for SampledProcess {
     fn retire(&self, slot: u32, handed_on_ns: u64) {
         let mut table = self.registry.table.lock();
         let entry = table.entries.get_mut(slot as usize).and_then(Option::take);
-        // Most threads have handed on at their end; the sampler's last reading of the clock may be a little later.
+        // Most threads have handed on at their end; the sampler may have read the clock a little later.
         let early_ns = entry.map_or(0, |entry| entry.handed_on_ns);
         if let Some(slot) = self.registry.slot(slot) {
             table.periods.leave(slot.grid.key().period());
@@ -214,7 +175,7 @@ impl Timers for SampledProcess {
     }
 
     fn measure_tick(&self, max_cpu_ns: u64) -> Option<u64> {
-        tick::measure(self.registry.signal, max_cpu_ns)
+        tick::measure(self.registry.shared.signal, max_cpu_ns)
     }
 
     fn timer_counts(&self) -> TimerCounts {
@@ -226,7 +187,7 @@ impl Timers for SampledProcess {
     }
 
     fn has_handler(&self) -> bool {
-        install::has_handler(self.registry.signal)
+        install::has_handler(self.registry.shared.signal)
     }
 
     fn has_descriptors(&self) -> bool {

@@ -1,16 +1,16 @@
 //! Threads that use CPU time without an expiration.
 //!
-//! Problem: a thread that blocks the timers' signal is never sampled, and a program that replaces its handler gets the
-//! signals itself; the profile would be empty without a reason.
-//! Approach: the sampler names threads whose clock went on without expirations. If the kernel's mask shows that they block
-//! the signal, their timers are taken and their time is lost by that cause, until they unblock it.
+//! Problem: a thread that blocks the timers' signal, or a program that replaces its handler, would make an empty
+//! profile without a reason.
+//! Approach: the sampler reports threads whose clock advances without expirations. If they block the signal, by the
+//! kernel's mask, their timers are taken and their time is lost by that cause until they unblock it.
 //! Source: proc_pid_status(5) (`SigBlk`).
 
 use parking_lot::MutexGuard;
 use sampler_thread::process::Gap;
 
 use super::registry::Registry;
-use super::table::Table;
+use super::table::{Entry, Identity, Table};
 use crate::threads::kernel;
 
 impl Registry {
@@ -26,24 +26,23 @@ impl Registry {
         }
     }
 
-    /// Takes the timers of those of these threads that block the signal, and gives timers to those that do so no more.
+    /// Takes the timers of those threads that block the signal, and gives timers to those that no longer do.
     pub(super) fn examine_silent(&self, slots: &[u32]) {
-        let threads: Vec<(u32, u32, i32)> = {
+        let threads: Vec<Identity> = {
             let table = self.table.lock();
-            let entries = slots.iter().filter_map(|slot| table.entry(*slot));
-            entries.map(|entry| (entry.facts.slot, entry.facts.id, entry.facts.tid)).collect()
+            slots.iter().filter_map(|slot| table.entry(*slot)).map(Entry::identity).collect()
         };
-        // Without the lock: a file for each thread.
-        let states: Vec<Option<bool>> =
-            threads.iter().map(|(_, _, tid)| kernel::blocks(*tid, self.signal)).collect();
+        // Without the lock, because of a file for each thread.
+        let block = |thread: &Identity| kernel::blocks(thread.tid, self.shared.signal);
+        let states: Vec<Option<bool>> = threads.iter().map(block).collect();
         let mut table = self.table.lock();
-        for ((slot, id, _), blocks) in threads.into_iter().zip(states) {
+        for (thread, blocks) in threads.into_iter().zip(states) {
             MutexGuard::bump(&mut table);
-            let Some(entry) = table.entry(slot).filter(|entry| entry.facts.id == id) else { continue };
+            let Some(entry) = table.same(thread) else { continue };
             let is_known = matches!(entry.facts.coverage.open_gap(), Some((Gap::SignalBlocked, _)));
             match (blocks, is_known) {
-                (Some(true), false) => self.signal_blocked(&mut table, slot),
-                (Some(false), true) if !table.stopped => _ = self.give_timer(&mut table, slot),
+                (Some(true), false) => self.signal_blocked(&mut table, thread.slot),
+                (Some(false), true) if !table.stopped => _ = self.give_timer(&mut table, thread.slot),
                 _ => {}
             }
         }
@@ -56,7 +55,7 @@ impl Registry {
             tracing::warn!(
                 "thread \"{name}\" blocks signal {}, which the timers use: the CPU time of such threads is reported as \
                  lost.signal_blocked; choose another signal with signal=",
-                self.signal
+                self.shared.signal
             );
         }
         self.take_timer(table, slot, Gap::SignalBlocked);

@@ -45,7 +45,7 @@ impl Source {
     }
 }
 
-/// Returns what users are told when the kernel grants no further source, with a remedy where a limit is the reason.
+/// Returns the warning that the kernel grants no further source, with the remedy for a limit.
 pub(super) fn refusal(error: &io::Error, is_event: bool) -> String {
     match (error.raw_os_error(), is_event) {
         (Some(libc::EAGAIN), true) => {

@@ -32,23 +32,21 @@ pub struct JavaThread {
 pub(super) struct Entry {
     pub(super) facts: ThreadFacts,
     pub(super) timer: Option<Source>,
-    /// Former perf events of the thread, of which a signal may be on its way.
+    /// Former perf events of the thread, whose signals may be under way.
     pub(super) former: Vec<PerfEvent>,
-    /// Reading of the thread's clock when no signal of its former events was pending, in nanoseconds; 0 if not looked yet.
+    /// The thread's clock when no signal of its former events was pending, in nanoseconds; 0 before that.
     pub(super) former_settled_ns: u64,
-    /// Periods that had been claimed, and periods that the clock was ahead, at the last correction of a perf event.
-    pub(super) corrected_at: (u64, i64),
-    /// Rotation round in which the thread got its timer, or lost it.
+    /// The last correction of the perf event.
+    pub(super) correction: Correction,
+    /// Rotation round in which the thread got or lost its timer.
     pub(super) timer_since: u64,
     /// CPU time that samples have claimed under former timers.
     pub(super) expired_ns: u64,
-    /// Unfinished CPU time that the ended thread has handed on already, in nanoseconds.
+    /// Unfinished CPU time that the ended thread has handed on, in nanoseconds.
     pub(super) handed_on_ns: u64,
-    /// Number of searches for the bounds of its stack.
-    pub(super) bounds_lookups: u8,
     /// Number of searches for its `CompilerThread`.
     pub(super) compiler_searches: u8,
-    /// Value of `Table::listings` when the entry was made; an older listing may lack the thread.
+    /// Value of `Table::listings` when the entry was made; older listings may lack the thread.
     pub(super) made_at: u64,
 }
 
@@ -60,14 +58,19 @@ impl Entry {
             timer,
             former: Vec::new(),
             former_settled_ns: 0,
-            corrected_at: (0, 0),
+            correction: Correction::default(),
             timer_since: 0,
             expired_ns: 0,
             handed_on_ns: 0,
-            bounds_lookups: 0,
             compiler_searches: 0,
             made_at,
         }
+    }
+
+    /// Returns what identifies the thread while the table is not locked.
+    pub(super) fn identity(&self) -> Identity {
+        let ThreadFacts { slot, id, tid, .. } = self.facts;
+        Identity { slot, id, tid }
     }
 
     /// Ends the thread's timer. A perf event is closed later, because its signals carry nothing but the descriptor.
@@ -79,8 +82,8 @@ impl Entry {
         }
     }
 
-    /// Closes the thread's perf events, those that have ended included: it runs no more code of the program, or the signal
-    /// is not blocked on the calling thread, which is this one.
+    /// Ends the timer and closes all perf events: the thread runs no more code of the program, or it is the calling
+    /// thread and does not block the signal.
     pub(super) fn close_timer(&mut self) {
         self.timer = None;
         self.former.clear();
@@ -91,14 +94,13 @@ impl Entry {
         (self.timer.take(), std::mem::take(&mut self.former))
     }
 
-    /// CPU time that samples have claimed, those that were lost with a request included.
+    /// CPU time that samples have claimed, lost ones included.
     pub(super) fn expired_ns(&self, shared: &Shared, slot: &ThreadSlot) -> u64 {
         let current = slot.grid.periods().saturating_mul(shared.period_ns(slot.grid.key().period()));
         self.expired_ns.saturating_add(current)
     }
 
-    /// Of the CPU time until the thread's clock reads `clock_ns`, the part that no sample has claimed and no gap without
-    /// a timer has covered.
+    /// CPU time until `clock_ns` of the thread's clock that no sample has claimed and no gap covers.
     pub(super) fn unfinished_at(&self, clock_ns: u64, shared: &Shared, slot: &ThreadSlot) -> i64 {
         let facts = &self.facts;
         let known = clock_ns.saturating_sub(facts.armed_ns).saturating_add(facts.carried_ns);
@@ -107,12 +109,29 @@ impl Entry {
     }
 }
 
+/// Identifies a thread of the table; another one may get its slot.
+#[derive(Clone, Copy)]
+pub(super) struct Identity {
+    pub(super) slot: u32,
+    pub(super) id: u32,
+    pub(super) tid: i32,
+}
+
+/// The last correction of a thread's perf event.
+#[derive(Default)]
+pub(super) struct Correction {
+    /// Claimed periods at that time.
+    pub(super) claimed: u64,
+    /// Periods that the clock was ahead.
+    pub(super) ahead: i64,
+}
+
 /// A thread about to be profiled.
 pub(super) struct NewThread<'a> {
     pub(super) tid: i32,
     pub(super) name: Arc<str>,
     pub(super) kind: ThreadKind,
-    /// CPU time of it that was profiled already, when it was another kind of thread.
+    /// Its CPU time that was profiled while it was another kind of thread.
     pub(super) known_ns: u64,
     pub(super) java: Option<&'a JavaThread>,
 }
@@ -128,7 +147,7 @@ pub(super) struct DetachedThread {
 #[derive(Default)]
 pub(super) struct NameReading {
     pub(super) last: Option<Instant>,
-    /// First slot of the next reading, so that all threads have their turn where there are too many.
+    /// First slot of the next reading, so that all threads get their turn.
     pub(super) first: usize,
     /// CPU time that samples had claimed then, by the number of the thread.
     pub(super) sampled_ns: HashMap<u32, u64>,
@@ -154,7 +173,7 @@ pub(super) struct Table {
     pub(super) listings: u64,
     pub(super) discovery: Discovery,
     pub(super) name_reading: NameReading,
-    /// True if compiler threads were not found in the VM's list of threads.
+    /// True while compiler threads are missing in the VM's list of threads.
     pub(super) awaits_compilers: bool,
     pub(super) remainder: Remainder,
     pub(super) rotation: Rotation,
@@ -168,15 +187,15 @@ pub(super) struct Table {
     /// Perf events of threads that have ended for the VM while they blocked the signal.
     pub(super) parked: Vec<(i32, PerfEvent)>,
     pub(super) stopped: bool,
-    /// The Java threads that ran before are being registered; until that is done, threads are not listed.
+    /// True while the running Java threads are registered; other threads are not listed before.
     pub(super) is_registering: bool,
-    /// True once the kernel has refused a timer; threads then share the granted ones.
+    /// True once the kernel has refused a timer: threads share the granted ones.
     pub(super) lacks_timers: bool,
     pub(super) has_warned: bool,
     pub(super) has_warned_of_blocked: bool,
 }
 
-/// Listings that show a thread after it has detached from the VM, from which on it is a native one; most end at once.
+/// A thread that has detached from the VM counts as native from this listing on; most end at once.
 pub(super) const LISTINGS_OF_NATIVE: u32 = 3;
 
 /// State of the rotation of timers.
@@ -197,6 +216,11 @@ impl Table {
 
     pub(super) fn entry_mut(&mut self, slot: u32) -> Option<&mut Entry> {
         self.entries.get_mut(slot as usize).and_then(Option::as_mut)
+    }
+
+    /// Returns the entry of a thread unless another one has its slot.
+    pub(super) fn same(&mut self, thread: Identity) -> Option<&mut Entry> {
+        self.entry_mut(thread.slot).filter(|entry| entry.facts.id == thread.id)
     }
 
     /// Returns whether a listed thread is to be registered; counts the listing of one that has detached from the VM.

@@ -1,11 +1,11 @@
-//! Arming the timer of a thread, and replacing it by one with another period.
+//! Arms the timer of a thread, and replaces it by one with another period.
 //!
-//! Problem: a thread gets another timer when the period changes (a measured tick), and when threads share timers; every
-//! nanosecond of its CPU time must be sampled once, with its own weight.
-//! Approach: a thread's timer is replaced, never changed, so that its signals identify the timer they come from. The new
-//! timer is made before the old one is deleted; then [`Grid::switch`](crate::clock::grid::Grid::switch) returns exactly
-//! how many periods samples have claimed under the old one. The rest of the thread's clock is its unfinished part: whole
-//! periods of it wait under the new timer, and what remains brings the timer's first expiration forward.
+//! Problem: a thread gets another timer when the period changes and when threads share timers, and every nanosecond of
+//! its CPU time must be sampled once, with the right weight.
+//! Approach: a timer is replaced, never changed, so its signals identify it. The new timer is made before the old one
+//! is deleted; then [`Grid::switch`](crate::clock::grid::Grid::switch) returns how many periods samples have claimed
+//! under the old one. The rest of the thread's clock is its unfinished part: whole periods of it wait under the new
+//! timer, and what remains brings the first expiration forward.
 //! Invariant: clock since the timer was armed + carried = claimed + without timer + unfinished, at any time.
 //! Sources: timer_create(2), timer_settime(2); Linux 6.18 `kernel/time/posix-cpu-timers.c`, `posix_cpu_timer_set`.
 
@@ -19,13 +19,13 @@ use sampler_thread::process::Gap;
 use super::registry::Registry;
 use super::remainder::{SOONEST_NS, random_below};
 use super::source::Source;
-use super::table::Table;
+use super::table::{Correction, Table};
 use crate::clock::grid::Key;
 use crate::clock::perf_event::PerfEvent;
 use crate::clock::timer::Timer;
 use crate::handler::slots::ThreadSlot;
 
-/// Timers replaced while the registry's lock is held once: some five system calls each, and starting threads wait.
+/// Timers replaced under the registry's lock at once, for which starting threads wait: some five system calls each.
 const REPLACED_AT_ONCE: usize = 256;
 
 impl Registry {
@@ -35,14 +35,16 @@ impl Registry {
     /// `EAGAIN` when a limit or the agent's share of it is used up, another one when the thread has ended.
     pub(super) fn create(&self, tid: i32, slot: &'static ThreadSlot, key: Key) -> io::Result<Source> {
         let Some(table) = self.shared.descriptors else {
-            return Timer::create(self.clock, tid, self.signal, slot.signal_value(key)).map(Source::Timer);
+            return Timer::create(self.clock, tid, self.shared.signal, slot.signal_value(key))
+                .map(Source::Timer);
         };
         let slot: *const ThreadSlot = slot;
         let (index, _) = self.shared.slot_at(slot.cast()).ok_or(io::ErrorKind::NotFound)?;
-        PerfEvent::create(tid, self.signal, table, index, key).map(Source::Event)
+        PerfEvent::create(tid, self.shared.signal, table, index, key).map(Source::Event)
     }
 
-    /// Makes `key` the slot's current timer; returns the CPU time that was claimed under the one before, in nanoseconds.
+    /// Makes `key` the slot's current timer; returns the CPU time that was claimed under the one before, in
+    /// nanoseconds.
     pub(super) fn switch(&self, table: &mut Table, slot: &ThreadSlot, key: Key) -> u64 {
         let before = slot.grid.key().period();
         table.periods.leave(before);
@@ -50,9 +52,8 @@ impl Registry {
         slot.grid.switch(key).saturating_mul(self.shared.period_ns(before))
     }
 
-    /// Starts a timer with the slot's current key, which goes on from the `unfinished` part at a reading of the clock, and
-    /// whose expirations come later by `late_ns`.
-    /// Returns the timer and the clock it was armed at.
+    /// Starts a timer with the slot's current key, which goes on from the `unfinished` part at a reading of the clock,
+    /// and whose expirations come later by `late_ns`. Returns the timer and the clock it was armed at.
     pub(super) fn arm(
         &self,
         tid: i32,
@@ -62,14 +63,15 @@ impl Registry {
     ) -> io::Result<(Source, u64)> {
         let timer = self.create(tid, slot, slot.grid.key())?;
         slot.timer.store(timer.number(), Ordering::Relaxed);
-        let armed_ns = self.start(&timer, (tid, slot), late_ns, unfinished)?;
+        let armed_ns = self.start(&timer, tid, slot, late_ns, unfinished)?;
         Ok((timer, armed_ns))
     }
 
     fn start(
         &self,
         timer: &Source,
-        (tid, slot): (i32, &ThreadSlot),
+        tid: i32,
+        slot: &ThreadSlot,
         late_ns: u64,
         unfinished: impl Fn(u64) -> i64,
     ) -> io::Result<u64> {
@@ -85,7 +87,8 @@ impl Registry {
         Ok(armed_ns)
     }
 
-    /// Sets the distance between samples; gives new timers this period, and returns false if no index for it is free now.
+    /// Sets the distance between samples; gives new timers this period, and returns false if no index for it is free
+    /// now.
     pub(super) fn aim(&self, aim: Aim) -> bool {
         let mut table = self.table.lock();
         // Relaxed: a handler may use the former distance once more.
@@ -120,7 +123,7 @@ impl Registry {
             return false;
         }
         if !entry.former.is_empty() {
-            // A descriptor or two for a thread.
+            // No more than two descriptors for a thread.
             return false;
         }
         let key = before.next(target);
@@ -134,8 +137,7 @@ impl Registry {
         let timer = match self.create(tid, slot, key) {
             Ok(timer) => timer,
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                // The kernel grants no further timer: the thread gives up its own, and waits for another one if another
-                // process was faster.
+                // The thread gives up its timer for another one, and waits if another process was faster.
                 table.lacks_timers = true;
                 self.take_timer(table, index, Gap::NoTimer);
                 let given = self.give_timer(table, index);
@@ -153,9 +155,9 @@ impl Registry {
         let longer_ns =
             self.shared.period_ns(key.period()).saturating_sub(self.shared.period_ns(before.period()));
         let late_ns = if self.clock == ThreadClock::Wall { random_below(longer_ns) } else { 0 };
-        let is_started = self.start(&timer, (tid, slot), late_ns, unfinished).is_ok();
+        let is_started = self.start(&timer, tid, slot, late_ns, unfinished).is_ok();
         entry.timer = Some(timer);
-        entry.begin_corrections();
+        entry.correction = Correction::default();
         if !is_started {
             entry.end_timer();
         }

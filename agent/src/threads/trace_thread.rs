@@ -1,11 +1,11 @@
-//! The thread of `mode=jvmti`, which asks the VM for stack traces.
+//! The thread of `mode=jvmti`, which gets stack traces from the VM.
 //!
-//! Problem: users know profilers that sample by GetStackTrace, and see other methods there.
-//! Approach: a daemon thread that the VM knows looks at the CPU clocks of all Java threads at random distances, and asks for the
-//! stack of each that has run. The VM answers when the thread is at a safepoint, so the stack is not that of the code that
-//! used the time, which every output states.
-//! Invariants: the thread is no part of the profile, its CPU time is that of the profiler; it holds no lock of the agent while
-//! it waits for the VM.
+//! Problem: profilers that sample by GetStackTrace show other methods, and users compare.
+//! Approach: at random times, a daemon thread of the VM reads the CPU clocks of all Java threads and requests the stack
+//! of each that has run. The VM answers at a safepoint, so the stack is not that of the code that used the time, which
+//! every output states.
+//! Invariants: the thread is not profiled, and its CPU time is the profiler's. It holds no lock of the agent while it
+//! waits for the VM.
 //! Sources: JVMTI 1.2, GetAllThreads and GetStackTrace; `runtime/jniHandles.hpp` and `oops/method.hpp`
 //! (`Method::resolve_jmethod_id`: a method id is the address of a `Method*`), JDK 11 to 25.
 //! Decision: `design/account.md`.
@@ -32,14 +32,14 @@ use crate::threads::traced::Due;
 const NAME: &CStr = c"tickwalk-jvmti";
 /// Time between two attempts to become a thread of a VM that is still starting.
 const ATTACH_PERIOD: Duration = Duration::from_millis(5);
-/// Longest wait for the end of the thread, which may wait for a thread of the program that is in a long loop.
+/// Longest wait for the end of the thread, which may itself wait for a thread of the program in a long loop.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
-/// Frames that are asked for at first.
+/// Frames of the first request.
 const USUAL_FRAMES: usize = 1024;
 /// Local references beside those to threads.
 const REFERENCES: usize = 64;
 
-/// The parts of the agent that are needed to ask the VM.
+/// The parts of the agent that traces need.
 pub struct Asker {
     /// JVMTI.
     pub jvmti: Jvmti,
@@ -47,7 +47,7 @@ pub struct Asker {
     pub memory: &'static LiveMemory,
     /// The threads.
     pub registry: Arc<Registry>,
-    /// Where traces are left.
+    /// The queue for traces.
     pub traces: Arc<Traces>,
     /// Most frames of a trace.
     pub most_frames: u32,
@@ -111,7 +111,7 @@ impl TraceThread {
     pub fn start(vm: Vm, asker: Asker) -> io::Result<Self> {
         let state = Arc::new(State::default());
         let ending = Ending(Arc::clone(&state));
-        // The new thread inherits the mask, so that no signal of the host lands on it.
+        // The new thread inherits the mask, so it handles no signal of the program.
         let mut before = SigSet::empty();
         pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before))?;
         let body = move || {
@@ -149,7 +149,7 @@ impl Asker {
         }
     }
 
-    /// Asks for the stacks of the threads that have run.
+    /// Requests the stacks of the threads that have run.
     fn look(&self, jni: Jni, state: &State) {
         let due = self.registry.due();
         if due.is_empty() {
@@ -172,20 +172,20 @@ impl Asker {
 
     /// Leaves the stack trace of one thread, unless it has ended.
     fn ask(&self, jni: Jni, due: &Due, thread: ThreadRef) {
-        // The address may be that of another thread by now.
+        // Another thread may have the address meanwhile.
         if jni.java_thread(thread) != Some(due.address) {
             return;
         }
         let most = self.most_frames as usize;
         let ticks = (self.now)();
-        // One more than wanted tells whether there are more.
+        // One more than `most`, to see whether there are more.
         let mut answer = self.jvmti.frames_of(thread, USUAL_FRAMES.min(most + 1));
         if answer.as_ref().is_ok_and(|ids| ids.len() == USUAL_FRAMES) {
             answer = self.jvmti.frames_of(thread, most + 1);
         }
         let Ok(ids) = answer else { return };
         let frames = ids.iter().take(most).map(|&(id, location)| {
-            // An unloaded method has no address that can be read as a method.
+            // 0 for an unloaded method.
             let method = self.memory.read_u64(id).unwrap_or(0);
             (method, i32::try_from(location).unwrap_or(-1))
         });
@@ -197,7 +197,7 @@ impl Asker {
     }
 }
 
-/// Makes the calling thread one of the VM's, as soon as the VM accepts that; `None` if the profile ends before.
+/// Attaches the calling thread to the VM as soon as the VM accepts that; `None` if the profile ends first.
 fn attached(vm: Vm, state: &State) -> Option<Attached> {
     let begin = Instant::now();
     loop {

@@ -1,6 +1,6 @@
 //! Threads that are sampled by the VM's stack traces instead of timers (`mode=jvmti`).
 //!
-//! Such a thread has no timer; the CPU time since its last trace is its unfinished part, which the next trace claims.
+//! Such a thread has no timer; the next trace claims the CPU time since the last one.
 //! Invariant: a trace is passed on before its thread is listed as ended.
 
 use std::sync::atomic::Ordering;
@@ -11,8 +11,8 @@ use sampler_thread::process::ThreadKind;
 use super::registry::{Registry, pass_on};
 use super::remainder::random_below;
 
-/// Part of the interval that a thread must have used since its last trace. So threads that wait nearly always cost little, and
-/// the traces of all threads are limited by the CPU time that they use.
+/// Part of the interval that a thread must have used since its last trace, so that idle threads cost little and CPU
+/// time limits the number of traces.
 const LEAST_PART: u64 = 8;
 
 /// A thread that has used CPU time since its last trace.
@@ -27,14 +27,14 @@ pub struct Due {
 }
 
 impl Registry {
-    /// Gives no timers if `is_traced`: the VM is asked for stack traces instead.
+    /// Gives no timers if `is_traced`, for stack traces of the VM instead.
     pub fn traced(mut self, is_traced: bool) -> Self {
         self.is_traced = is_traced;
         self
     }
 
-    /// Returns the time until the next look at all threads, drawn at random so that no program is in phase with it: the
-    /// interval in the mean.
+    /// Returns the time until the next look at all threads: random, so that no program is in phase, and on average an
+    /// interval.
     pub fn until_next_look(&self) -> Duration {
         let interval_ns = self.table.lock().aim.interval_ns;
         Duration::from_nanos((interval_ns / 2).saturating_add(random_below(interval_ns)))

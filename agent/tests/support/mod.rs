@@ -8,6 +8,7 @@ use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::clock::ThreadClock;
 use sampler_thread::period::aim::Aim;
 use stackwalk::ThreadOffsets;
+use tickwalk::guest::mappings;
 use tickwalk::handler::install;
 use tickwalk::handler::rings::RingMemory;
 use tickwalk::handler::slots::{self, Shared};
@@ -22,7 +23,7 @@ pub fn shared(
     period_ns: impl Fn(u64) -> u64,
     former: Option<&'static Shared>,
 ) -> Shared {
-    let region = slots::map_forever(SnapshotPool::bytes_needed(plan)).expect("memory");
+    let region = mappings::map_forever(SnapshotPool::bytes_needed(plan)).expect("memory");
     let slots = slots::map_slots().expect("memory");
     // The number of the timer that `send` gives.
     slots.iter().take(8).for_each(|slot| slot.timer.store(1, Ordering::Relaxed));
@@ -30,7 +31,7 @@ pub fn shared(
         slots,
         pool: SnapshotPool::new(region, plan).expect("a valid plan"),
         descriptors: None,
-        ready: ReadySet::new(slots::flags_in(slots::map_forever(64).expect("memory"))),
+        ready: ReadySet::new(slots::flags_in(mappings::map_forever(64).expect("memory"))),
         periods: std::array::from_fn(|number| AtomicU64::new(period_ns(number as u64))),
         // Every signal is a sample.
         distance_ns: AtomicU64::new(0),
@@ -58,8 +59,7 @@ pub fn registry() -> (Registry, &'static Shared) {
     let shared = shared(signal, &[SlabClass::fixed(512, 2)], |_| HOUR_NS, None);
     let shared: &Shared = Box::leak(Box::new(shared));
     let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };
-    let chosen = (signal, ThreadChoice::default());
-    (Registry::new(shared, RingMemory::default(), chosen, ThreadClock::Cpu, aim), shared)
+    (Registry::new(shared, RingMemory::default(), ThreadChoice::default(), ThreadClock::Cpu, aim), shared)
 }
 
 /// Runs `body` with the kernel ids of `count` threads, which wait until it returns.

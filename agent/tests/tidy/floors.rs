@@ -42,10 +42,6 @@ const LONG_FUNCTIONS: &[&str] = &[
 ];
 /// Files whose functions take tuples, and how many such parameters each has.
 const TUPLE_PARAMETERS: &[(&str, usize)] = &[
-    ("agent/src/handler/memory.rs", 1),
-    ("agent/src/stack_api/queues.rs", 1),
-    ("agent/src/threads/registry/mod.rs", 1),
-    ("agent/src/threads/timers.rs", 1),
     ("java-tests/agct/src/record.rs", 1),
     ("profile/src/export/jfr/metadata.rs", 1),
     ("profile/src/export/table.rs", 3),
@@ -67,7 +63,7 @@ const LOCKED_STATE: &[&str] = &[
     "java-tests/agct/",
 ];
 /// Other files that do.
-const LOCKED_STATICS: &[&str] = &["agent/src/handler/slots.rs"];
+const LOCKED_STATICS: &[&str] = &[];
 /// Modules in a file beside the folder of their children, instead of its `mod.rs`.
 const BESIDE_FOLDER: &[&str] = &[];
 /// Files that compile a file of another crate.

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use jni::sys::{jint, jmethodID};
-use queue::Histogram;
+use proto::histogram::{BUCKETS, bucket_of, quantile};
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, Stop};
-use tickwalk::handler::slots;
+use tickwalk::guest::mappings;
 use tickwalk::handler::ucontext::cycles;
 use tickwalk::hooks::HandlerRun;
 
@@ -60,11 +60,37 @@ static ENV_OFFSET: AtomicI64 = AtomicI64::new(0);
 static OUR_CYCLES: Histogram = Histogram::new();
 static THEIR_CYCLES: Histogram = Histogram::new();
 static DEPTHS: Histogram = Histogram::new();
+
+/// A histogram that handlers record into.
+struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    max: AtomicU64,
+}
+
+impl Histogram {
+    const fn new() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], max: AtomicU64::new(0) }
+    }
+
+    fn record(&self, value: u64) {
+        if let Some(bucket) = self.buckets.get(bucket_of(value)) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+        self.max.fetch_max(value, Ordering::Relaxed);
+    }
+
+    fn message(&self) -> proto::v1::Histogram {
+        let counts = (0_u32..).zip(self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)));
+        let (bucket, bucket_count): (Vec<u32>, Vec<u64>) = counts.filter(|&(_, count)| count > 0).unzip();
+        let max = self.max.load(Ordering::Relaxed);
+        proto::v1::Histogram { count: bucket_count.iter().sum(), max, bucket, bucket_count }
+    }
+}
 static FAILED: AtomicU64 = AtomicU64::new(0);
 
 /// Maps the buffers and looks the function up; `env_offset` is the distance from a JavaThread to its JNI environment.
 pub fn start(env_offset: u64) {
-    let Ok(buffers) = slots::map_forever(TRACES * size_of::<KeptTrace>()) else { return };
+    let Ok(buffers) = mappings::map_forever(TRACES * size_of::<KeptTrace>()) else { return };
     BUFFERS.store(buffers.as_mut_ptr() as usize, Ordering::Release);
     ENV_OFFSET.store(env_offset.cast_signed(), Ordering::Release);
     // SAFETY: a NUL-terminated name, looked up in what the launcher loaded.
@@ -155,13 +181,12 @@ pub fn walked(slot: u32, ticks: u64, snapshot: &Snapshot<'_>, frames: &[Frame], 
 /// Prints one line with the cycles of both.
 pub fn report() {
     let line = |histogram: &Histogram| {
-        let snapshot = histogram.snapshot();
-        let quantile = |q| snapshot.quantile(q).unwrap_or(0);
-        format!("p50 {} p99 {} max {}", quantile(0.5), quantile(0.99), snapshot.max())
+        let message = histogram.message();
+        format!("p50 {} p99 {} max {}", quantile(&message, 0.5), quantile(&message, 0.99), message.max)
     };
     print(&format!(
         "agct comparison: {} samples, frames {}; cycles ours {}; AsyncGetCallTrace {}; it failed in {}",
-        THEIR_CYCLES.snapshot().count(),
+        THEIR_CYCLES.message().count,
         line(&DEPTHS),
         line(&OUR_CYCLES),
         line(&THEIR_CYCLES),

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::mem::offset_of;
 use std::time::Instant;
 
-use queue::Histogram;
+use proto::histogram::{Recorder, quantile};
 use sampler_thread::hooks::{ObservedWalk, Probe};
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{
@@ -59,12 +59,12 @@ pub(crate) struct Probing {
 #[derive(Default)]
 struct Times {
     /// Nanoseconds per frame of warm walks of deep stacks, and of all.
-    warm_deep: Histogram,
-    warm: Histogram,
+    warm_deep: Recorder,
+    warm: Recorder,
     /// Nanoseconds per pc or method that a cold walk decoded.
-    decoded: Histogram,
+    decoded: Recorder,
     /// Nanoseconds of decoding what a cold walk had to.
-    cold: Histogram,
+    cold: Recorder,
 }
 
 impl Probing {
@@ -148,10 +148,10 @@ impl Probing {
         }
         if self.probe.times {
             let Times { warm_deep, warm, decoded, cold } = &self.times;
-            let line = |histogram: &Histogram| {
-                let snapshot = histogram.snapshot();
-                let at = |q| snapshot.quantile(q).unwrap_or(0);
-                format!("{} p50 {} p90 {} p99 {}", snapshot.count(), at(0.5), at(0.9), at(0.99))
+            let line = |recorder: &Recorder| {
+                let histogram = recorder.to_message();
+                let at = |q| quantile(&histogram, q);
+                format!("{} p50 {} p90 {} p99 {}", histogram.count, at(0.5), at(0.9), at(0.99))
             };
             tracing::warn!(
                 "walk times, ns: warm, for 170 frames: of stacks of {DEEP} and more {}; of all {}; decoding of one pc or \

@@ -349,33 +349,6 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// The functions answer when the library is preloaded and not loaded as an agent, queues included.
-    fn preloaded(jdk) {
-        let preload = format!("LD_PRELOAD={}", agent().display());
-        let clients = [
-            api_client("stackapi", &["iterator", "calltrace"]),
-            api_client("stackapi435", &["jep435"]),
-            api_client("stackapi3", &["callback", "calltrace"]),
-        ];
-        let mut workload = Workload::new("StackApi").launcher(&["env", &preload]);
-        for client in &clients {
-            workload = workload.argument(client.display());
-        }
-        let jvm_agent = format!("-agentpath:{}", clients[0].display());
-        let run = workload.argument(1000).jvm_option(&jvm_agent).run_unprofiled(jdk);
-        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
-        let answers = Answers::parse(&run.stdout);
-        walks(&answers);
-        rules(&answers);
-        whole_traces(&answers);
-        let client = api_client("stackqueue", &["iterator"]);
-        let workload = Workload::new("StackQueues").launcher(&["env", &preload]);
-        let run = workload.argument(client.display()).run_unprofiled(jdk);
-        Answers::parse(&run.stdout).check("of an ended thread", &["element 7 40"]);
-    }
-}
-
-on_every_jdk! { concurrent;
     /// The API alone handles no signal, makes no timer and starts no thread.
     fn owns_nothing(jdk) {
         let workload = Workload::new("StackApi");

@@ -1,22 +1,14 @@
 //! The free slabs of one size class.
 //!
-//! Problem: handlers on many threads take slabs and the sampler returns them, all without locks, and a slab that was
-//! just used should be used again soon, while it is in cache.
+//! Problem: handlers on many threads take slabs and the sampler returns them without locks, and a slab just used should
+//! be used again soon, while it is in cache.
 //! Approach: a Treiber stack of slab numbers, last in first out, linked through the slab headers.
-//! Invariant: a number is popped by one caller only until it is pushed again.
-//! The word carries a tag that every change increments: a handler that was preempted between reading the word and
-//! exchanging it fails even if the same slab is on top again with another one below it (ABA).
-//! The tag has 32 bits, so it fails to differ only after exactly a multiple of 2^32 changes within one such preemption.
+//! Invariant: a popped number has one owner until it is pushed again.
+//! The word carries a tag that every change increments. A handler preempted between reading the word and exchanging it
+//! fails even if the same slab is on top again with another one below it (ABA), unless exactly a multiple of 2^32
+//! changes came between.
 //!
 //! Source: R. K. Treiber, "Systems Programming: Coping with Parallelism", IBM RJ 5118, 1986.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use crate::fault::{Fault, is_broken, ordering};
 use crate::pool::slab_header::SlabHeader;
@@ -43,13 +35,6 @@ impl FreeList {
         }
     }
 
-    /// The slab on top at this moment; it may change at once.
-    #[inline]
-    pub(crate) fn top(&self) -> Option<u32> {
-        // Relaxed: nothing is read through it.
-        (self.word.load(Ordering::Relaxed) as u32).checked_sub(1)
-    }
-
     /// Takes the top slab.
     #[inline]
     pub(crate) fn pop(&self, slabs: &[SlabHeader]) -> Option<u32> {
@@ -58,8 +43,7 @@ impl FreeList {
         let mut word = self.word.load(order);
         loop {
             let number = (word as u32).checked_sub(1)?;
-            // Relaxed: if another thread owns the slab by now, this value is stale, but then the tag has changed
-            // and the exchange fails.
+            // Relaxed: the value may be stale, but then the tag has changed and the exchange fails.
             let next = slabs.get(number as usize)?.next.load(Ordering::Relaxed);
             // Acquire: pairs with the release in `push`, so that our writes come after the last reader's reads.
             match self.word.compare_exchange_weak(word, retagged(word, next), order, order) {

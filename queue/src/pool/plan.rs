@@ -1,17 +1,15 @@
 //! The slabs of a snapshot pool, and where they lie.
 //!
-//! Problem: stacks differ in depth by two orders of magnitude, and slabs of one size either waste memory or cut
-//! the deep ones.
-//! Approach: the caller plans up to eight size classes. This module checks the plan and lays its parts out in the
-//! caller's region: first the headers of all slabs, then the slabs, class after class. In both, the slabs that are
-//! there from the start come before the spare slabs.
+//! Problem: stacks differ in depth by two orders of magnitude, so slabs of one size waste memory or cut deep stacks.
+//! Approach: up to eight size classes, checked and laid out here: first the headers of all slabs, then the slabs, class
+//! by class. In both, the slabs in service from the start come before the spare slabs.
 //! Invariant: every offset is a multiple of [`SLAB_ALIGN`], and all arithmetic is checked.
 
 use core::ops::Range;
 
 use crate::pool::slab_header::{MAX_SLABS, SlabHeader};
 
-/// Slabs start on cache lines: two of them never share one, and a view can be read as aligned words.
+/// Slabs start on cache lines: they share none, and a view can be read as aligned words.
 pub const SLAB_ALIGN: usize = 64;
 
 /// The most size classes a plan may have; small enough to scan in a handler.
@@ -24,7 +22,7 @@ pub struct SlabClass {
     pub bytes: usize,
     /// Number of slabs from the start.
     pub count: usize,
-    /// Number of slabs that can be added ([`crate::SnapshotPool::grow`]); until then they cost addresses only.
+    /// Number of slabs that can be added ([`crate::SnapshotPool::grow`]); until then they cost only addresses.
     pub spare: usize,
 }
 
@@ -43,8 +41,7 @@ pub enum PlanError {
     Classes(usize),
     /// The class at this position is not larger than the one before it, is empty, or exceeds 4 GB.
     Bytes(usize),
-    /// The class at this position has no slabs, or with it the pool has more than a handle can number or more
-    /// than 256 GB.
+    /// The class at this position has no slabs, or the pool exceeds the numbers of a handle or 256 GB.
     Count(usize),
     /// The region is smaller than this many bytes, counted from its first multiple of [`SLAB_ALIGN`].
     Region(usize),

@@ -1,7 +1,7 @@
 //! The state of one slab of the snapshot pool, and the handle that identifies it.
 //!
-//! Problem: a handle is part of a [`crate::Request`], which safe code may copy, forge or keep too long, and the slab it
-//! identifies is written by a handler through a raw pointer.
+//! Problem: a handle is part of a [`crate::Request`], which safe code may copy, forge or keep too long, while a handler
+//! writes the slab through a raw pointer.
 //! Approach: each slab has a control word with its state, a generation and the published length.
 //!
 //! ```text
@@ -10,35 +10,23 @@
 //!                        +--drop the slab     +--release a handle--> FREE
 //! ```
 //!
-//! Invariant: bytes are written only in WRITING and read only in VIEWED, and only a compare-and-swap from FILLED
-//! with the right generation leads to VIEWED. A handle therefore grants nothing by itself: a
-//! stale, duplicate or forged one is refused or, at worst, takes a filled slab meant for another reader. No reader sees
-//! bytes that are being written, or that were never written.
+//! Invariant: bytes are written only in WRITING and read only in VIEWED, and only a compare-and-swap from FILLED with
+//! the right generation leads to VIEWED. A stale, duplicate or forged handle is refused or, at worst, takes a filled
+//! slab meant for another reader. No reader sees bytes that are being written, or were never written.
 //!
-//! Why plain stores suffice for the other changes, so that taking a slab costs one locked instruction and
-//! publishing it none: each state but FILLED has one owner.
-//! FREE is left only by the caller that popped the slab, WRITING only by the holder of the [`crate::Slab`], VIEWED only
-//! by the holder of the view, and none of the three exists twice.
-//! All others use `claim`, which changes the word only by an exchange that expects FILLED, and so fails in all the
-//! states in which a store may happen. An exchange cannot straddle a store either: one that
-//! succeeds has found FILLED in the same instant.
-//! A claim that was preempted before its exchange, while the slab went once through all 4096 generations, succeeds like
-//! one with a guessed handle, and gets bytes that were published.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! The other changes are plain stores, so taking a slab costs one locked instruction and publishing it none. Each state
+//! but FILLED has one owner: FREE is left only by the caller that popped the slab, WRITING only by the holder of the
+//! [`crate::Slab`], VIEWED only by the holder of the view. `claim` changes the word only by an exchange that expects
+//! FILLED, and so fails whenever a store may happen.
+//! A claim that was preempted before its exchange while the slab went through all 4096 generations succeeds, like one
+//! with a guessed handle, and gets published bytes.
 
 use crate::fault::{Fault, is_broken, ordering};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, constructor};
 
-/// Slab numbers take 20 bits of a handle: a million slabs are 2 GB even at 2 KB each.
+/// Bits of slab numbers in a handle: a million slabs are 2 GB even at 2 KB each.
 const NUMBER_BITS: u32 = 20;
-/// Generations take the other 12: a stale handle has a chance of 1 in 4096 to meet its generation again.
+/// The other 12 bits hold the generation: a stale handle is current with a chance of 1 in 4096.
 const GENERATION_MASK: u32 = 0xfff;
 /// The largest number of slabs of all classes together; number plus one must fit its bits.
 pub(crate) const MAX_SLABS: u32 = (1 << NUMBER_BITS) - 1;
@@ -104,8 +92,8 @@ pub(crate) struct SlabHeader {
     control: AtomicU64,
     /// The free slab below this one, plus one; meaningful while the slab is free, kept by the free list.
     pub(crate) next: AtomicU32,
-    /// Offset of the slab's bytes from the first slab, in units of `SLAB_ALIGN`; never changes. It lies here because
-    /// the caller that takes the slab needs it and has loaded this line.
+    /// Offset of the slab's bytes from the first slab, in units of `SLAB_ALIGN`; constant. It lies here because the
+    /// caller that takes the slab has loaded this line.
     pub(crate) place: u32,
 }
 
@@ -154,8 +142,8 @@ impl SlabHeader {
         if current != control(generation, FILLED, len) {
             return None;
         }
-        // Acquire: pairs with the release in `publish`; also needed to release unseen, as the next writer must
-        // come after the previous one and learns of it only through us.
+        // Acquire: pairs with the release in `publish`; also needed to release unseen, so that the next writer
+        // comes after the previous one.
         self.control
             .compare_exchange(
                 current,
@@ -174,7 +162,7 @@ impl SlabHeader {
 
     /// VIEWED to FREE; for the viewer, before it pushes the slab.
     pub(crate) fn end_view(&self, handle: SnapshotHandle) {
-        // Relaxed: the push that follows publishes it, and with it the end of the reads.
+        // Relaxed: the push that follows publishes it, with the end of the reads.
         self.control.store(control(handle.generation(), FREE, 0), Ordering::Relaxed);
     }
 

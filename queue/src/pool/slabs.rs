@@ -1,31 +1,23 @@
 //! Preallocated slabs for copies of stacks.
 //!
-//! Problem: a handler needs a few kilobytes for its exclusive use at once, without an allocator, and safe code must be
-//! able to read them later by a number from a [`crate::Request`].
-//! Approach: slabs in size classes carved from one region, a lock-free stack of free slabs for each class, and a
-//! state word for each slab (see `slab_header.rs`) that decides who may access its bytes.
+//! Problem: a handler needs a few kilobytes for its exclusive use, without an allocator, and safe code must be able to
+//! read them later by a number from a [`crate::Request`].
+//! Approach: slabs in size classes carved from one region, a lock-free stack of free slabs for each class, and a state
+//! word for each slab (`slab_header.rs`) that decides who may access its bytes.
 //!
 //! Invariants:
-//! - A slab is written only through the [`Slab`] that `acquire` gave out, before `publish`.
-//! - A slab is read only through a [`SnapshotView`], at most one of which exists for it, and only the bytes that
-//!   the writer declared written in `publish`.
-//! - Only the caller that set the state word to free pushes the slab onto its free list, so it is there once.
+//! - A slab is written only through the [`Slab`] that `acquire` returned, before `publish`.
+//! - A slab is read only through a [`SnapshotView`], of which at most one exists, and only the bytes that `publish`
+//!   declared.
+//! - Only the caller that set the state word to free pushes the slab onto its free list.
 //!
-//! A class that runs out is grown with spare slabs, which have a free list of their own: handlers use it only when
-//! the first list is empty, so that they usually use the same few slabs, in cache and in one huge page.
-//! Spare slabs out of service are in a third list. All three are the same lock-free stack, so growing and
-//! shrinking are pops and pushes like any other, beside running handlers.
+//! A class that runs out grows by spare slabs, whose free list handlers use only when the first list is empty, so that
+//! they usually use the same few slabs, in cache and in one huge page. Spare slabs out of service are in a third list.
+//! Growing and shrinking are pops and pushes, beside running handlers.
 //!
 //! Unsafe code: turning the region into headers and slabs, reading a viewed slab.
 
 #![allow(unsafe_code, reason = "slab memory shared between a raw writer and checked views")]
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use crate::pool::free_list::FreeList;
 use crate::pool::plan::{Layout, MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
@@ -40,8 +32,8 @@ const PREFETCHED_BYTES: usize = 16 << 10;
 
 /// Slabs for snapshots, in memory lent by the caller for `'m`.
 ///
-/// The handler accesses the pool with cold caches and other processors change it, so its fields are grouped by line:
-/// one that never changes, one with all that `acquire` changes, and the rest.
+/// The handler comes with cold caches and other processors change the pool, so its fields are grouped by line: one that
+/// never changes, one with all that `acquire` changes, and the rest.
 #[repr(C, align(64))]
 pub struct SnapshotPool<'m> {
     pub(crate) headers: &'m [SlabHeader],
@@ -83,15 +75,15 @@ const _: () = {
 // SAFETY: `slabs` points into memory the pool has borrowed exclusively, and the state words let one thread at a
 // time touch a slab's bytes; everything else is atomic or never changes.
 unsafe impl Send for SnapshotPool<'_> {}
-// SAFETY: as above.
+// SAFETY: the state words let one thread at a time touch a slab's bytes; the rest is atomic or constant.
 unsafe impl Sync for SnapshotPool<'_> {}
 
 /// # Signal Safe Methods
 ///
 /// Lock-free: a retry means that another thread has just taken or returned a slab of the class.
 impl<'m> SnapshotPool<'m> {
-    /// A slab for `bytes` bytes: of the smallest class that fits; if that is empty, of a larger one; if those are
-    /// empty too, of the largest smaller one, and the caller truncates (`capacity() < bytes`).
+    /// A slab for `bytes` bytes: of the smallest class that fits, else of a larger one, else of the largest smaller
+    /// one, and the caller truncates (`capacity() < bytes`).
     ///
     /// `None`, counted as failed, if no class has a slab left.
     #[inline]
@@ -101,7 +93,7 @@ impl<'m> SnapshotPool<'m> {
         self.take(best).or_else(|| self.acquire_elsewhere(best))
     }
 
-    /// A spare slab of `best`, whose first list is empty; else one of a larger class, or of the largest smaller one.
+    /// A spare slab of `best`, else a slab of a larger class, or of the largest smaller one.
     #[cold]
     #[inline(never)]
     fn acquire_elsewhere(&self, best: usize) -> Option<Slab<'_>> {
@@ -143,27 +135,15 @@ impl<'m> SnapshotPool<'m> {
     }
 
     /// Prefetches the line that `acquire` changes; a hint that costs one instruction and does not wait.
-    ///
-    /// Call it as early as possible; [`SnapshotPool::prefetch_slab`] follows when the line has had time to
-    /// arrive.
     #[inline(always)]
     pub fn prefetch(&self) {
         prefetch_for_writing(&self.free);
     }
 
-    /// Prefetches the header of the slab that `acquire(bytes)` would return at this moment; a hint.
-    #[inline]
-    pub fn prefetch_slab(&self, bytes: usize) {
-        let top = self.free.0.get(self.best_class(bytes)).and_then(FreeList::top);
-        if let Some(header) = top.and_then(|number| self.headers.get(number as usize)) {
-            prefetch_for_writing(header);
-        }
-    }
-
     /// Prefetches a snapshot of `len` bytes that will be viewed soon; a hint, without effect for a handle that
     /// identifies none.
     ///
-    /// Handlers write past the caches, so that a read without it waits for memory at every line.
+    /// Handlers write past the caches, so without it a read waits for memory at every line.
     pub fn prefetch_snapshot(&self, handle: SnapshotHandle, len: usize) {
         let Some((_, class, header)) = self.slab_of(handle) else { return };
         prefetch_for_writing(header);
@@ -173,7 +153,7 @@ impl<'m> SnapshotPool<'m> {
         }
     }
 
-    /// The smallest class that fits; the largest if none fits, as it holds most of a deeper stack and has to count it.
+    /// The smallest class that fits, or the largest one.
     #[inline]
     fn best_class(&self, bytes: usize) -> usize {
         let sizes = self.sizes.iter().take(self.class_count as usize);
@@ -235,8 +215,8 @@ impl<'m> SnapshotPool<'m> {
 
     /// Makes a pool of the planned slabs, all free.
     ///
-    /// Writes 16 bytes a slab at the start of the region and does not touch the slabs themselves, so that fresh pages
-    /// of the region take no memory until they are used.
+    /// Writes 16 bytes a slab at the start of the region and does not touch the slabs, so fresh pages take no memory
+    /// until used.
     ///
     /// # Errors
     ///
@@ -271,7 +251,7 @@ impl<'m> SnapshotPool<'m> {
                     let below = if successor == numbers.end { 0 } else { successor.saturating_add(1) };
                     let header = headers_ptr.wrapping_add(number as usize);
                     // SAFETY: `headers` has room for `layout.slabs` headers from an address aligned to `SLAB_ALIGN`,
-                    // and the numbers of all classes together stay below that.
+                    // and all numbers are below that.
                     unsafe { header.write(SlabHeader::new(below, place)) };
                     place = place.wrapping_add((planned.bytes / SLAB_ALIGN) as u32);
                 }
@@ -325,8 +305,8 @@ impl<'m> SnapshotPool<'m> {
 
     /// Takes up to `count` free spare slabs of `class` out of service; returns how many there were.
     ///
-    /// `released` is called with the bytes of each, whose content is not needed: it may return their pages to the
-    /// system. Any thread may call this, beside handlers.
+    /// `released` is called with the bytes of each, whose content is not needed. Any thread may call this, beside
+    /// handlers.
     pub fn shrink(
         &self,
         class: usize,
@@ -355,11 +335,11 @@ impl<'m> SnapshotPool<'m> {
         self.slab_of(handle).map(|(_, class, _)| class)
     }
 
-    /// The first `len` bytes of a published snapshot, or all of it if fewer were published.
+    /// The first `len` bytes of a published snapshot, or all of it if fewer were published. The slab is freed when the
+    /// view is dropped.
     ///
-    /// `None` if the handle identifies no published snapshot: it is [`SnapshotHandle::NONE`], stale, forged, or already
-    /// viewed or released.
-    /// The slab is freed when the view is dropped.
+    /// `None` if the handle identifies no published snapshot: [`SnapshotHandle::NONE`], stale, forged, or viewed or
+    /// released already.
     pub fn view(&self, handle: SnapshotHandle, len: usize) -> Option<SnapshotView<'_>> {
         let (_, class, header) = self.slab_of(handle)?;
         let published = header.begin_view(handle)?;
@@ -400,16 +380,13 @@ impl Slab<'_> {
         self.pool.slab_ptr(self.header)
     }
 
-    /// Makes the first `len` bytes readable through the returned handle.
-    ///
-    /// The slab then stays in use until the handle is viewed or released.
+    /// Makes the first `len` bytes readable through the returned handle. The slab stays in use until the handle is
+    /// viewed or released.
     ///
     /// # Safety
     ///
-    /// The first `len` bytes have been written, `len` is at most [`Slab::capacity`], and nothing is written
-    /// through the pointer from then on.
-    /// Bytes written by streaming (non-temporal) stores, which no release store orders, are followed by a store
-    /// fence before this call.
+    /// The first `len` bytes have been written, `len` is at most [`Slab::capacity`], and nothing is written through the
+    /// pointer from then on. A store fence follows streaming (non-temporal) stores, which no release store orders.
     #[inline]
     pub unsafe fn publish(self, len: usize) -> SnapshotHandle {
         // The contract bounds `len` by a capacity that the plan has bounded by `u32`.
@@ -420,7 +397,7 @@ impl Slab<'_> {
         handle
     }
 
-    /// As [`Slab::publish`], without a readable byte.
+    /// Publishes the slab without a readable byte.
     pub fn publish_empty(self) -> SnapshotHandle {
         // SAFETY: no byte is declared written.
         unsafe { self.publish(0) }
@@ -454,7 +431,7 @@ pub struct SnapshotView<'p> {
     len: usize,
 }
 
-// SAFETY: the view is the only access to bytes that nobody writes, and may be read and ended on any thread.
+// SAFETY: the view is the only access to bytes that are not written any more, and may be read and ended on any thread.
 unsafe impl Send for SnapshotView<'_> {}
 // SAFETY: as above; shared, it only reads.
 unsafe impl Sync for SnapshotView<'_> {}

@@ -1,9 +1,8 @@
 //! Statistics of a snapshot pool.
 //!
-//! Problem: a pool that is too small loses whole stacks, so every shortage must be reported, class by class.
-//! Approach: the handler counts only shortages. The slabs in use are counted by visiting their headers, so that taking
-//! and freeing a slab touches no shared counter.
-//! Invariant: the figures are read without order; no access to a slab depends on them.
+//! Problem: a pool that is too small loses whole stacks, so every shortage must be reported by class.
+//! Approach: the handler counts only shortages. Slabs in use are counted by visiting their headers, so taking and
+//! freeing a slab touches no shared counter.
 
 use crate::pool::plan::MAX_CLASSES;
 use crate::pool::slabs::SnapshotPool;

@@ -1,10 +1,8 @@
-//! Number of requests that a ring holds, chosen at run time from a few classes.
+//! Number of requests that a ring holds, chosen at run time.
 //!
-//! Problem: an idle thread should cost little memory and a busy one must not lose samples, but the ring below
-//! fixes its size at compile time.
-//! Approach: powers of two from 16 to 2048 entries, each a ring type of its own whose size is erased after
-//! creation.
-//! Invariant: a class always holds exactly [`Capacity::entries`] requests; the ring's spare slot is not counted.
+//! Problem: an idle thread should cost little memory and a busy one must not lose samples, but the ring below fixes its
+//! size at compile time.
+//! Approach: powers of two from 16 to 2048 entries, each a ring type whose size is erased after creation.
 
 /// Ring sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,8 +25,8 @@ pub enum Capacity {
     Entries2048,
 }
 
-/// Loom explores every interleaving, so its rings are an eighth of the real size: wrap-around and a full ring
-/// are then a few pushes away.
+/// Loom explores every interleaving, so its rings are an eighth of the size: a full ring and wrap-around are a few
+/// pushes away.
 const MODEL_SHRINK: usize = if cfg!(loom) { 8 } else { 1 };
 
 impl Capacity {
@@ -45,15 +43,8 @@ impl Capacity {
     ];
 
     /// The smallest class with at least `entries` entries, or the largest class if there is none.
-    pub const fn at_least(entries: usize) -> Self {
-        let mut class = 0;
-        while class < Self::ALL.len() {
-            if Self::ALL[class].entries() >= entries {
-                return Self::ALL[class];
-            }
-            class += 1;
-        }
-        Self::Entries2048
+    pub fn at_least(entries: usize) -> Self {
+        Self::ALL.into_iter().find(|class| class.entries() >= entries).unwrap_or(Self::Entries2048)
     }
 
     /// Requests a ring of this class holds.

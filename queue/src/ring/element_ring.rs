@@ -1,23 +1,14 @@
-//! A ring whose producer can look at the elements that wait, and change them.
+//! A ring whose producer can look at the waiting elements, and change them.
 //!
-//! Problem: a client of the stack-walk API that meets the same pc again changes the newest element instead of enqueuing
-//! another, while the consumer may be about to take it. The ends of [`crate::RingStorage`] hide their elements.
-//! Approach: positions count up for ever. `head` is the first that is not handled yet, `claimed` the first that the
-//! consumer has not taken, `tail` the first that is free. The producer *pins* an element before it uses it. The
-//! consumer claims elements before it reads them. Each side stores its own word and loads the other's then, with a full
-//! fence between, so at least one of the two sees the other's: the producer then refuses the element, or the consumer
-//! returns the claim.
+//! Problem: a client of the stack-walk API that meets the same pc again changes the newest element instead of adding
+//! one, while the consumer may be about to take it.
+//! Approach: positions only count up. `head` is the first that is not handled, `claimed` the first that the
+//! consumer has not taken, `tail` the first free one. The producer *pins* an element before it uses it; the consumer
+//! claims elements before it reads them. Each stores its own word, executes a full fence, and loads the other's word,
+//! so at least one sees the other: the producer then refuses the element, or the consumer withdraws the claim.
 //! Invariant: a pinned element is not claimed until it is unpinned, or the consumer overrides the pin.
 //!
-//! All words are atomics, so that a producer that keeps an element too long can do no harm but to its content.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! All words are atomics, so a producer that keeps an element too long damages only its content.
 
 use core::ops::Deref;
 

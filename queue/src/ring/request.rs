@@ -1,9 +1,7 @@
-//! The record a signal handler leaves behind for one sample.
+//! The record that a signal handler leaves for one sample.
 //!
-//! Problem: everything the sampler thread needs to reconstruct a sample has to fit a small fixed record, because
-//! it is written on the profiled thread and many of them are in flight.
-//! Approach: plain integers in a `repr(C)` struct of 48 bytes; whatever is large (the copied stack) lives in a
-//! slab of the snapshot pool and is identified by handle and length.
+//! Approach: plain integers in a `repr(C)` struct of 48 bytes, written on the profiled thread; the copied stack lies in
+//! a slab of the snapshot pool and is identified by handle and length.
 //! Invariant: a `Request` owns nothing. It may be copied, forged or dropped without any effect on memory safety;
 //! [`crate::SnapshotPool::view`] checks the handle.
 
@@ -69,10 +67,9 @@ impl RequestFlags {
     /// First of the four bits that hold [`RequestFlags::period`].
     const PERIOD_SHIFT: u32 = 8;
 
-    /// These flags with the number of the timer period the request was fired with, 0 to 15; higher bits are cut off.
+    /// These flags with the number of the sample's timer period, 0 to 15; higher bits are cut off.
     ///
-    /// The interval may change while requests are in flight, so each carries the number of its own. The host assigns
-    /// the numbers.
+    /// The interval may change while requests are in flight, so each carries the number of its own period.
     #[must_use]
     pub const fn with_period(self, number: u8) -> Self {
         let cleared = self.0 & !(0xf << Self::PERIOD_SHIFT);

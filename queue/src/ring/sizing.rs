@@ -1,23 +1,14 @@
 //! The size of a thread's ring.
 //!
-//! Problem: the rate of requests is not known in advance: it follows the interval, the load and how often the
-//! drain gets to run. A guess wastes memory on most threads and loses samples on the others.
-//! Approach: start small, grow from losses that a full ring has caused and from nothing else, at drain time; shrink
-//! after a quiet period to twice what was needed in it.
-//! The rule of growth: as many entries as would have held all requests since the last drain, and a quarter more, in
-//! classes that double. The JDK's own sampler grows by a factor that follows the ratio of losses to entries and needs a
-//! second step where that ratio lies at the upper end of a factor; this rule needs one step for one gap between drains.
+//! Problem: the rate of requests follows the interval, the load and the drain. A guess wastes memory on most threads
+//! and loses samples on the others.
+//! Approach: start small, and grow at drain time from losses to a full ring only; shrink after a quiet period to twice
+//! what was needed in it. A ring grows to as many entries as would have held all requests since the last drain, and a
+//! quarter more, in classes that double. (The JDK's own sampler grows by a factor of the ratio of losses to entries and
+//! may need two steps; this rule needs one for the same gap between drains.)
 //! Invariant: a decision never leaves its [`SizeRange`].
 //!
 //! Source of the comparison: OpenJDK 25.0.3, `jfrCPUTimeThreadSampler.cpp`, `JfrCPUTimeTraceQueue::resize_if_needed`.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use crate::ring::capacity::Capacity;
 
@@ -155,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_after_growth_are_told_from_those_before() {
+    fn only_losses_after_growth_count() {
         let mut sizer = Sizer::new(5);
         assert_eq!(sizer.lost_after_growth(9), 0);
         assert_eq!(sizer.after_drain(RANGE, 16, 16, 9), Some(Capacity::Entries32));

@@ -1,13 +1,11 @@
 //! Rings of requests with one producer and one consumer.
 //!
-//! Problem: a handler must hand over a request without waiting, and a consumer on another thread must see it
-//! whole.
-//! Approach: `heapless::spsc::Queue`, a ring whose producer owns `tail` and whose consumer owns `head`.
-//! It keeps one slot free to tell full from empty, so a ring of `N` slots holds `N - 1` requests.
-//! The size is erased (`QueueView`) so that rings of all classes have the same ends.
-//! A full ring refuses the request; nothing is overwritten.
-//! Invariant: at most one producer end and one consumer end exist for a ring, by type: splitting borrows the
-//! storage for its whole life.
+//! Problem: a handler must hand over a request without waiting, and a consumer on another thread must see it whole.
+//! Approach: `heapless::spsc::Queue`, whose producer owns `tail` and whose consumer owns `head`. A ring of `N` slots
+//! holds `N - 1` requests. The size is erased (`QueueView`), so all rings have the same ends. A full ring refuses the
+//! request.
+//! Invariant: a ring has at most one producer end and one consumer end, by type: splitting borrows the storage for its
+//! whole life.
 //!
 //! Under `cfg(loom)` a ring with the same algorithm and orders replaces it, because heapless does not use loom's
 //! atomics.
@@ -15,13 +13,6 @@
 //! Source: `heapless` 0.9, `src/spsc.rs`.
 
 #![allow(unsafe_code, reason = "placing a ring in caller memory; raw cells of the modelled ring")]
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use crate::ring::capacity::Capacity;
 use crate::ring::request::Request;
@@ -84,8 +75,7 @@ impl RingEnds {
         self.producer.capacity()
     }
 
-    /// A number that the owner of the ring's memory sets, 0 at first; [`crate::Drain::take_retired`] returns it with
-    /// the ring.
+    /// A number that the owner of the ring's memory sets, 0 at first; [`crate::Drain::take_retired`] returns it.
     pub fn place(&self) -> u32 {
         self.place
     }
@@ -96,8 +86,8 @@ impl RingEnds {
         Self { place, ..self }
     }
 
-    /// As [`RingEnds::in_region`] in memory that is zero already; writes nothing, so that fresh pages of the region
-    /// take no memory until the first request.
+    /// Makes a ring like [`RingEnds::in_region`] in zero memory; writes nothing, so fresh pages take no memory until
+    /// the first request.
     ///
     /// # Safety
     ///
@@ -140,12 +130,11 @@ fn place<const N: usize>(region: &'static mut [MaybeUninit<u8>], write: bool) ->
         return None;
     }
     if write {
-        // SAFETY: `storage` is aligned and has room for the value, both checked above, and `region` is borrowed
-        // exclusively, so nobody else accesses it.
+        // SAFETY: `storage` is aligned and has room, both checked above, and `region` is borrowed exclusively.
         unsafe { storage.write(RingStorage::new()) };
     }
     // SAFETY: the value was written just above, or is all zero, which is valid too. The exclusive borrow of `region`
-    // never ends and is not used again.
+    // never ends.
     let storage: &'static mut RingStorage<N> = unsafe { &mut *storage };
     Some(storage.split())
 }

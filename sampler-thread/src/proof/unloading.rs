@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use queue::Histogram;
+use proto::histogram::Recorder;
+use proto::v1;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
 use crate::native::variables::HiddenSymbols;
@@ -101,7 +102,7 @@ pub struct Unloading {
     /// Marks at the ends of pauses.
     observations: Mutex<Vec<Observation>>,
     /// Time by which pauses were prolonged, in nanoseconds.
-    added_ns: Histogram,
+    added_ns: Mutex<Recorder>,
 }
 
 /// Attempts of the VM thread to get the lock of the observations: some microseconds.
@@ -133,7 +134,7 @@ impl Unloading {
             newest_pause: AtomicU64::new(0),
             code_mark_before: AtomicU64::new(NO_MARK),
             observations: Mutex::new(Vec::with_capacity(MAX_OBSERVATIONS)),
-            added_ns: Histogram::new(),
+            added_ns: Mutex::default(),
         }
     }
 
@@ -243,7 +244,10 @@ impl Unloading {
         self.pauses.store((count | 1) + if count % 2 == 1 { 2 } else { 0 }, Ordering::Release);
         // Release: both stores come before all that the pause does.
         fence(Ordering::Release);
-        self.added_ns.record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        // The sampler thread holds the lock only while it makes a message; then this pause is left out.
+        if let Some(mut added_ns) = self.added_ns.try_lock() {
+            added_ns.record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
     }
 
     /// Returns whether the VM has counted a pause that may free code since the last one ended: this one.
@@ -313,8 +317,8 @@ impl Unloading {
     }
 
     /// Returns the time by which pauses were prolonged, in nanoseconds.
-    pub fn added_ns(&self) -> &Histogram {
-        &self.added_ns
+    pub fn added_ns(&self) -> v1::Histogram {
+        self.added_ns.lock().to_message()
     }
 }
 
@@ -337,7 +341,7 @@ mod tests {
         let first = unloading.observe(&memory).mark;
         unloading.pause_begins(&memory, || true, || panic!("no budget"));
         assert_eq!(unloading.observe(&memory).mark, None, "nothing is certain in a pause");
-        assert_eq!(unloading.added_ns().snapshot().count(), 1);
+        assert_eq!(unloading.added_ns().count, 1);
         unloading.pause_ends(&memory);
         let [observed] = unloading.take_observations()[..] else { panic!("one observation") };
         assert!(observed.mark.is_some() && observed.mark != first);

@@ -1,7 +1,7 @@
 //! Counters of a session, cumulative, so that a repeated or lost statistics message changes nothing.
 
+use proto::histogram::Recorder;
 use proto::v1;
-use queue::Histogram;
 
 use crate::proof::unloading::Unloading;
 
@@ -27,13 +27,13 @@ pub struct Stats {
     /// Walks by stop reason.
     stops: Vec<(&'static str, u64)>,
     /// Time stamp counter cycles per run of the signal handler.
-    pub handler_cycles: Histogram,
+    pub handler_cycles: Recorder,
     /// Nanoseconds per walked and named sample.
-    pub walk_ns: Histogram,
+    pub walk_ns: Recorder,
     /// Nanoseconds per drain that found requests.
-    pub drain_ns: Histogram,
+    pub drain_ns: Recorder,
     /// Requests per drain that found some.
-    pub drain_requests: Histogram,
+    pub drain_requests: Recorder,
     /// Frames shown as unloaded.
     pub unloaded_frames: u64,
     /// Samples with such a frame.
@@ -67,7 +67,7 @@ impl Stats {
             detector: unloading.detector().name().to_owned(),
             frames: self.unloaded_frames,
             samples: self.unloaded_samples,
-            pause_added_ns: Some(histogram_message(unloading.added_ns())),
+            pause_added_ns: Some(unloading.added_ns()),
             pauses_cut_short: unloading.wait().cut_short(),
         }
     }
@@ -148,18 +148,6 @@ impl Schedule {
             (false, false) => Extent::Nothing,
         }
     }
-}
-
-/// Returns a histogram as a message without empty buckets.
-pub fn histogram_message(histogram: &Histogram) -> v1::Histogram {
-    let mut message = v1::Histogram { count: 0, max: histogram.snapshot().max(), ..v1::Histogram::default() };
-    let snapshot = histogram.snapshot();
-    for (bucket, count) in snapshot.iter() {
-        message.count += count;
-        message.bucket.push(bucket as u32);
-        message.bucket_count.push(count);
-    }
-    message
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::period::aim::Clock;
 use crate::period::budget::Spent;
 use crate::period::interval::{self, Tuner};
 use crate::period::tick::Tick;
-use crate::process::{Gap, Process, ThreadFacts, ThreadKind, UnboundedStack};
+use crate::process::{Gap, Process, ThreadFacts, ThreadKind};
 use crate::proof::pause_wait::MARKER;
 use crate::proof::self_test::{CompiledWalks, SelfTest};
 use crate::proof::unloading::Unloading;
@@ -94,8 +94,6 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     accounts: Accounts,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
-    /// Threads sampled in this drain whose stacks could not be copied.
-    unbounded: Vec<UnboundedStack>,
     virtual_threads: VirtualThreads,
     waiting: Waiting,
     schedule: Schedule,
@@ -162,7 +160,6 @@ impl<P: Process, M: Memory> Worker<P, M> {
             collected: Instant::now(),
             accounts: Accounts::default(),
             closed: Vec::new(),
-            unbounded: Vec::new(),
             virtual_threads: VirtualThreads::default(),
             waiting: Waiting::start(settings.process_cpu_before_ns > 0),
             schedule: Schedule::default(),
@@ -360,12 +357,6 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.stats.drains_cpu_ns += cpu_ns.unwrap_or(0);
             self.stats.drain_ns.record(nanos(start.elapsed()));
             self.stats.drain_requests.record(requests);
-        }
-        if !self.unbounded.is_empty() {
-            self.process.bound_stacks(&self.unbounded);
-            self.unbounded.clear();
-            // Others of these threads may follow.
-            self.pace.watch(start);
         }
         self.pace.after_drain(requests, bytes, self.intake.take_fullest());
         self.pace.set_until_look(self.next_sweep.next_look(start, ahead));

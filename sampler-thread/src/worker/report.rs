@@ -11,7 +11,6 @@ use crate::clock;
 use crate::pacing::Pacer;
 use crate::process::{Gap, Process};
 use crate::proof::self_test;
-use crate::send::statistics::histogram_message;
 
 /// CPU time of a thread without an expiration from which on a reason is looked for: fifty ticks of a usual kernel.
 const SILENT_NS: u64 = 200_000_000;
@@ -127,10 +126,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
         statistics.frames = self.walker.counts.frames;
         statistics.reused_frames = self.walker.counts.reused;
         statistics.sampling = Some(self.sampling(&timers));
-        statistics.handler_cycles = Some(histogram_message(&self.stats.handler_cycles));
-        statistics.walk_ns = Some(histogram_message(&self.stats.walk_ns));
-        statistics.drain_ns = Some(histogram_message(&self.stats.drain_ns));
-        statistics.drain_requests = Some(histogram_message(&self.stats.drain_requests));
+        statistics.handler_cycles = Some(self.stats.handler_cycles.to_message());
+        statistics.walk_ns = Some(self.stats.walk_ns.to_message());
+        statistics.drain_ns = Some(self.stats.drain_ns.to_message());
+        statistics.drain_requests = Some(self.stats.drain_requests.to_message());
         statistics.queue = Some(self.intake.with_state(|_, state| v1::QueueStatistics {
             capacity_bytes: queue_bytes.used,
             most_bytes: queue_bytes.most,

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue::{Request, RequestFlags, SnapshotView};
-use stackwalk::{Capture, Memory};
+use stackwalk::Memory;
 
 use super::{Worker, nanos, reading};
 use crate::clock::monotonic_nanos;
 use crate::hooks::ObservedWalk;
 use crate::name::stacks::NamedStack;
-use crate::process::{Process, UnboundedStack};
+use crate::process::Process;
 use crate::send::batch::{FLAG_BIASED, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::walk::snapshot::Snapshot;
 use crate::walk::stacks::Walk;
@@ -144,14 +144,6 @@ impl<P: Process, M: Memory> Worker<P, M> {
         if snapshot.head.previous_cycles != 0 {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
             self.stats.handler_ticks += snapshot.head.previous_cycles;
-        }
-        let Capture { thread: java_thread, sp, stack_high: thread_pointer, .. } = snapshot.head.capture;
-        if let Some(account) = self.accounts.get(slot)
-            && snapshot.is_copy
-            && snapshot.stack.is_empty()
-            && java_thread == 0
-        {
-            self.unbounded.push(UnboundedStack { slot, thread: account.facts.id, sp, thread_pointer });
         }
         let walk = self.walker.walk(&self.vm, slot, &snapshot, request.ticks);
         WalkedRequest { slot, request, view, walk }

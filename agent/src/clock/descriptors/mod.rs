@@ -1,9 +1,9 @@
 //! The threads of perf events, by descriptor.
 //!
 //! Problem: the signal of a perf event carries its descriptor and no pointer.
-//! Approach: a table with a word for each descriptor that the process may have: slot and key. The control side
-//! writes it before the event is started, and opens no other event under a descriptor while a signal of the former
-//! one may come (`crate::threads::events`).
+//! Approach: a table with slot and key for each descriptor that the process may have. The control side writes it before
+//! an event starts, and opens no other event under a descriptor while a signal of the former one may come
+//! (`crate::threads::events`).
 //! Invariant: a descriptor outside of the table has no event.
 //! Sources: fcntl(2) (F_SETSIG), perf_event_open(2) (PERF_EVENT_IOC_PERIOD), Linux 6.18 `fs/fcntl.c`,
 //! `send_sigio_to_task`.
@@ -25,7 +25,7 @@ use super::grid::{KEY_MASK, Key};
 /// Code of a signal that announces an expiration.
 pub const EXPIRED: c_int = 1;
 
-/// Request of ioctl(2) that sets the period of an event, and begins a new one (PERF_EVENT_IOC_PERIOD).
+/// Request of ioctl(2) that sets the period of an event and starts a new one (PERF_EVENT_IOC_PERIOD).
 pub const SET_PERIOD: u64 = 0x4008_2404;
 
 /// Bits of a word that hold the key; those above hold the slot's index plus one.
@@ -60,8 +60,8 @@ impl Descriptors {
         self.0.len()
     }
 
-    /// Makes a descriptor that of an event of this slot and key; returns false if it is beyond the table. For the
-    /// control side, before the event is started.
+    /// Records slot and key of a descriptor's event; returns false if it is beyond the table. For the control side,
+    /// before the event is started.
     pub fn set(&self, descriptor: c_int, slot: u32, key: Key) -> bool {
         let Some(word) = self.word(descriptor) else { return false };
         let value = slot.wrapping_add(1).wrapping_shl(KEY_BITS) | u32::from(key.bits());
@@ -92,8 +92,8 @@ pub fn descriptor_of(info: &siginfo_t) -> c_int {
     unsafe { (*info).descriptor }
 }
 
-/// Lets an event expire every `period_ns` from now on; a refusal, for a descriptor that was closed, changes nothing.
-/// Signal safe: a plain system call, once for each event (`design/signal-safety.md`).
+/// Lets an event expire every `period_ns`; no effect for a closed descriptor. Signal safe: a plain system call, once
+/// for each event (`design/signal-safety.md`).
 #[cold]
 pub fn set_period(descriptor: c_int, period_ns: u64) {
     // SAFETY: the period is valid for the kernel to read; the request changes no memory of ours.

@@ -1,11 +1,11 @@
-//! How far the signals of a thread's perf event are from its CPU clock, and what evens that out.
+//! Corrects the signals of a thread's perf event by the thread's CPU clock.
 //!
-//! Problem: the kernel counts the time of a perf event from one switch of threads to the next. It includes interrupts and
-//! time that other virtual machines took, and lacks the switches themselves, so it differs from the thread's CPU clock, by a
-//! third in a thread that sleeps ten thousand times a second.
-//! Approach: the control side compares both ten times a second and writes how many periods are to be added or left out
-//! altogether. The handler gives the next signals further periods, or none.
-//! Invariant: only the slot's own thread changes what was applied, and only the control side what is wanted.
+//! Problem: the kernel counts a perf event's time from one switch of threads to the next. That includes interrupts and
+//! time taken by other virtual machines, but not the switches, so it differs from the thread's CPU clock, by a third in
+//! a thread that sleeps ten thousand times a second.
+//! Approach: the control side compares both ten times a second and sets how many periods to add or leave out in all.
+//! The handler gives the next signals additional periods, or none.
+//! Invariant: only the slot's thread changes what was applied, and only the control side what is wanted.
 
 #![deny(
     clippy::indexing_slicing,
@@ -17,22 +17,22 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// A signal takes a period more, and one for each so many that are wanted.
+/// A signal takes one additional period, and one more for each 2^6 that are wanted.
 const WANTED_PER_FURTHER: u32 = 6;
 
-/// The correction of a slot. All-zero bytes are valid. Relaxed throughout: a difference that is read late is corrected later.
+/// The correction of a slot. All-zero bytes are valid. Relaxed throughout, because a late reading only corrects later.
 #[derive(Debug, Default)]
 pub struct Drift {
-    /// Periods to be added in all, less those to be left out.
+    /// Periods to add in all, less those to leave out.
     wanted: AtomicI64,
     /// Periods that were added, less those that were left out.
     applied: AtomicI64,
-    /// True if the last signal counted for nothing.
+    /// True if the last signal did not count.
     has_left_out: AtomicBool,
 }
 
 impl Drift {
-    /// Returns the periods that the next signal stands for beyond its own; at least -1. No two signals in a row count for
+    /// Returns how many periods the next signal counts in addition, at least -1. No two consecutive signals count for
     /// nothing. Signal safe.
     #[inline]
     pub fn next(&self) -> i64 {
@@ -45,7 +45,7 @@ impl Drift {
         }
     }
 
-    /// Notes that a signal has stood for `further` periods beyond its own. Signal safe.
+    /// Notes that a signal has counted for `further` additional periods. Signal safe.
     #[inline]
     pub fn apply(&self, further: i64) {
         let applied = self.applied.load(Ordering::Relaxed).wrapping_add(further);
@@ -53,7 +53,7 @@ impl Drift {
         self.has_left_out.store(further < 0, Ordering::Relaxed);
     }
 
-    /// Sets the periods that the next signals shall stand for beyond their own. For the control side.
+    /// Sets how many periods the next signals count in addition. For the control side.
     pub fn want(&self, periods: i64) {
         let applied = self.applied.load(Ordering::Relaxed);
         self.wanted.store(applied.wrapping_add(periods), Ordering::Relaxed);

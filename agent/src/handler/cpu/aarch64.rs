@@ -1,17 +1,9 @@
-//! aarch64: registers of a signal's context, thread pointer, counter, prefetch and copy.
+//! aarch64: registers of a signal's context, thread pointer, counter and copy.
 //!
-//! The counter runs at a fixed frequency (`CNTFRQ_EL0`, 24 MHz to 1 GHz) that is the same on all processors; the sampler relates
-//! it to the monotonic clock, so the frequency is not needed. Linux lets user space read it.
-//! Sources: Linux `arch/arm64/include/uapi/asm/sigcontext.h`, `arch/arm64/kernel/cpufeature.c`; Arm Architecture Reference Manual
-//! for A-profile, chapter D12 (the generic timer).
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! The counter runs at a fixed frequency (`CNTFRQ_EL0`, 24 MHz to 1 GHz), the same on all processors; the sampler
+//! relates it to the monotonic clock. Linux lets user space read it.
+//! Sources: Linux `arch/arm64/include/uapi/asm/sigcontext.h`, `arch/arm64/kernel/cpufeature.c`; Arm Architecture
+//! Reference Manual for A-profile, chapter D12 (the generic timer).
 
 use stackwalk::{Capture, Registers};
 
@@ -33,14 +25,14 @@ pub unsafe fn registers(context: *const libc::c_void) -> Capture {
     Capture { pc, sp, fp, registers, ..Capture::default() }
 }
 
-/// Does nothing: the kernel leaves no trace of the first argument of an interrupted system call in the registers.
+/// Does nothing: the registers do not have the first argument of an interrupted system call.
 ///
 /// # Safety
 /// None are needed; the name is that of the other processor's function.
 #[inline(always)]
 pub unsafe fn repeat_wait(_context: *mut libc::c_void) {}
 
-/// Returns the address of the C library's description of the running thread, which lies at the high end of its stack.
+/// Returns the address of the C library's description of the running thread, at the high end of its stack.
 pub fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: reads a register that user space may read.
@@ -52,7 +44,8 @@ pub fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Where the search for a field of that description begins, which has at most `bytes` bytes: it ends at the thread pointer.
+/// Returns where the search for a field of that description, of at most `bytes` bytes, begins: it ends at the thread
+/// pointer.
 ///
 /// Source: AArch64 TLS (variant I); glibc `sysdeps/aarch64/nptl/tls.h` (`TLS_PRE_TCB_SIZE`).
 pub fn thread_description(bytes: u64) -> u64 {
@@ -72,24 +65,13 @@ pub fn cycles() -> u64 {
     ticks
 }
 
-/// Prefetches the cache line at `line`; never faults.
-#[inline(always)]
-pub fn prefetch_line(line: *const libc::c_void) {
-    // SAFETY: a prefetch of any address is harmless.
-    unsafe {
-        core::arch::asm!(
-            "prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)
-        )
-    };
-}
-
-/// Copies `bytes` stack bytes by ordinary stores: processors that write whole lines detect the stream and load no old content.
-/// The store that publishes the snapshot has release semantics, which on this CPU orders these stores as well.
+/// Copies `bytes` stack bytes by ordinary stores: processors detect such a stream and do not load old content. The
+/// release store that publishes the snapshot orders them on this CPU.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `bytes` bytes, they do not overlap, and `to` is aligned to 16.
 #[inline(always)]
 pub unsafe fn copy_stack(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: both ranges are valid for `bytes` bytes and apart.
     unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
 }

@@ -1,14 +1,6 @@
-//! x86-64: registers of a signal's context, thread pointer, time stamp counter, prefetch and copy.
+//! x86-64: registers of a signal's context, thread pointer, time stamp counter and copy.
 //!
 //! Sources: Linux `arch/x86/include/uapi/asm/sigcontext.h`; System V ABI for AMD64; Intel SDM volume 2.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
 
 use stackwalk::{Capture, Registers};
 
@@ -49,14 +41,13 @@ pub unsafe fn registers(context: *const libc::c_void) -> Capture {
 const INTERRUPTED: u64 = (libc::EINTR as u64).wrapping_neg();
 /// Instruction of a system call.
 const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
-/// Bytes above the stack pointer in which the function that waits has its `pollfd`.
+/// Bytes above the stack pointer where the waiting function has its `pollfd`.
 const NEAR: u64 = 512;
 
-/// Lets the interrupted code wait again if the signal has interrupted poll(2) for one descriptor and without a time
-/// limit, as `NET_Timeout` of the JDK's network library calls it for `accept`. Without the correction of
-/// JDK-8237858, which came with JDK 15 and later updates of 11, that function takes the interruption for the end of
-/// a time limit. Such a call can be made again without a difference, and the kernel does not do it itself
-/// (signal(7)).
+/// Lets the interrupted code wait again if the signal has interrupted poll(2) for one descriptor without a time limit,
+/// which is how the JDK's network library calls it for `accept` (`NET_Timeout`). Before the correction of JDK-8237858
+/// (JDK 15, later updates of 11) that function takes the interruption for the end of a time limit, and the kernel does
+/// not repeat the call by itself (signal(7)).
 ///
 /// # Safety
 /// `context` is the third argument of a handler installed with SA_SIGINFO, on the stack of the interrupted thread.
@@ -93,7 +84,7 @@ pub unsafe fn repeat_wait(context: *mut libc::c_void) {
     set(libc::REG_RIP, pc.wrapping_sub(2));
 }
 
-/// Returns the address of the C library's description of the running thread, which lies at the high end of its stack.
+/// Returns the address of the C library's description of the running thread, at the high end of its stack.
 pub fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: the ABI puts the thread pointer's own address at its start, for every thread that has one.
@@ -105,7 +96,7 @@ pub fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Where the search for a field of that description begins: it follows the thread pointer.
+/// Returns where the search for a field of that description begins: at the thread pointer.
 pub fn thread_description(_bytes: u64) -> u64 {
     thread_pointer()
 }
@@ -119,15 +110,8 @@ pub fn cycles() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Prefetches the cache line at `line`; never faults.
-#[inline(always)]
-pub fn prefetch_line(line: *const libc::c_void) {
-    // SAFETY: a prefetch of any address is harmless.
-    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast()) };
-}
-
-/// Copies `bytes` stack bytes past the caches: another processor reads them, and loading the old content of the slab
-/// first, as ordinary stores do, would only make the profiled thread wait.
+/// Copies `bytes` stack bytes past the caches: another processor reads them, and ordinary stores would first load the
+/// slab's old content while the profiled thread waits.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `bytes` bytes, they do not overlap, and `to` is aligned to 16.
@@ -138,11 +122,11 @@ pub unsafe fn copy_stack(from: *const u8, to: *mut u8, bytes: usize) {
     for word in 0..words {
         // SAFETY: inside `bytes`, by the bound of the loop.
         let source = unsafe { from.cast::<__m128i>().add(word) };
-        // SAFETY: as above.
+        // SAFETY: inside `bytes`, by the bound of the loop.
         let target = unsafe { to.cast::<__m128i>().add(word) };
-        // SAFETY: readable by the caller's promise, at any alignment.
+        // SAFETY: readable, at any alignment.
         let value = unsafe { _mm_loadu_si128(source) };
-        // SAFETY: writable and aligned by the caller's promise.
+        // SAFETY: writable, and aligned to 16.
         unsafe { _mm_stream_si128(target, value) };
     }
     let done = words.wrapping_mul(size_of::<__m128i>());

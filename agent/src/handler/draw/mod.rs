@@ -1,36 +1,29 @@
 //! Draws which signals of a thread become samples.
 //!
-//! Problem: a timer with the period of the interval samples at fixed distances. A program whose phases have a common
-//! multiple with the interval is met at the same phases each time; methods get several times their share, or nothing.
-//! Approach: the timer expires at every tick of the kernel, and the handler passes signals over until a distance that is
-//! drawn at random has gone by, of between a half and one and a half intervals. What was passed over joins the weight of
-//! the next sample. The distances do not depend on the program, so every tick has the same chance and the same expected
-//! weight (`design/timers.md`, with the proof and the alternatives).
-//! Invariant: only the slot's own thread changes a draw, or the registry before the slot has a timer.
-
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+//! Problem: samples at fixed distances meet a program that runs in step with the interval at the same phases each time:
+//! methods get several times their share, or nothing.
+//! Approach: the timer expires at every tick of the kernel, and the handler skips signals until a random distance
+//! between half and one and a half intervals has passed. Skipped time joins the weight of the next sample. The
+//! distances do not depend on the program, so every tick has the same chance and the same expected weight
+//! (`design/timers.md`, with proof and alternatives).
+//! Invariant: only the slot's thread changes a draw, or the registry before the slot has a timer.
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// Distances that one signal may cover; one that covers more of them draws from there on.
+/// Distances that one signal may cover; the rest of a longer one is dropped.
 const MAX_DISTANCES: u32 = 4;
-/// Bits of a random number that choose a distance: 36 bits of nanoseconds and these fit 64 bits.
+/// Random bits that choose a distance; with 36 bits of nanoseconds they fit 64.
 const DISTANCE_BITS: u32 = 24;
 
-/// The state of a slot's draws. All-zero bytes are valid: the next signal is taken. Relaxed throughout, see the invariant.
+/// The state of a slot's draws. All-zero bytes are valid: the next signal is taken. Relaxed throughout, see the
+/// invariant.
 #[derive(Debug, Default)]
 pub struct Draw {
-    /// CPU time until the signal that is taken, in nanoseconds; not positive if that is the next one.
+    /// CPU time until the next sample, in nanoseconds; not positive if the next signal is one.
     left_ns: AtomicI64,
-    /// State of the generator (xorshift, 64 bits); 0 yields no random numbers but equal distances.
+    /// State of the generator (xorshift, 64 bits); 0 yields equal distances.
     state: AtomicU64,
-    /// Periods of the next signal that count for nothing (`crate::threads::remainder`).
+    /// Periods of the next signal that do not count (`crate::threads::remainder`).
     uncounted: AtomicU32,
 }
 
@@ -45,20 +38,20 @@ pub struct Drawn {
 }
 
 impl Draw {
-    /// Returns what becomes of a signal of `periods`; `mean_ns` is the mean distance, 0 if every signal is taken. Changes
-    /// nothing. Signal safe.
+    /// Returns the outcome for a signal of `periods` and changes nothing; `mean_ns` is the mean distance, 0 if every
+    /// signal is a sample. Signal safe.
     #[inline(always)]
     pub fn look(&self, periods: u64, period_ns: u64, mean_ns: u64) -> Drawn {
         let uncounted = u64::from(self.uncounted.load(Ordering::Relaxed)).min(periods.saturating_sub(1));
         let periods = periods.saturating_sub(uncounted);
-        // A distance that was drawn for a longer interval is cut.
+        // A distance drawn for a longer interval is cut.
         let most_ns = mean_ns.saturating_add(mean_ns >> 1).cast_signed();
         let left_ns = self.left_ns.load(Ordering::Relaxed).min(most_ns);
         let left_ns = left_ns.saturating_sub_unsigned(periods.saturating_mul(period_ns));
         Drawn { periods, take: left_ns <= 0, left_ns }
     }
 
-    /// Notes a signal that was claimed, as a sample if it `is_taken`. Signal safe.
+    /// Notes a claimed signal, as a sample if it `is_taken`. Signal safe.
     #[inline(always)]
     pub fn note(&self, drawn: Drawn, is_taken: bool, mean_ns: u64) {
         self.uncounted.store(0, Ordering::Relaxed);
@@ -66,7 +59,7 @@ impl Draw {
         self.left_ns.store(left_ns, Ordering::Relaxed);
     }
 
-    /// Returns the CPU time to the end of the first drawn distance that is not over. Signal safe.
+    /// Returns the CPU time to the end of the first drawn distance that has not passed. Signal safe.
     #[inline]
     fn next(&self, left_ns: i64, mean_ns: u64) -> i64 {
         if mean_ns == 0 {
@@ -83,7 +76,7 @@ impl Draw {
         self.distance_ns(mean_ns).cast_signed()
     }
 
-    /// Draws a distance between a half and one and a half of `mean_ns`. Signal safe.
+    /// Draws a distance between half and one and a half of `mean_ns`. Signal safe.
     #[inline(always)]
     fn distance_ns(&self, mean_ns: u64) -> u64 {
         let mut state = self.state.load(Ordering::Relaxed);
@@ -95,7 +88,7 @@ impl Draw {
         (mean_ns >> 1).saturating_add(fraction.saturating_mul(mean_ns) >> DISTANCE_BITS)
     }
 
-    /// Begins for a new thread. For the registry, before the slot has a timer.
+    /// Begins for a new thread; for the registry, before the slot has a timer.
     pub fn begin(&self, left_ns: i64, seed: u64, uncounted: u32) {
         self.left_ns.store(left_ns, Ordering::Relaxed);
         self.state.store(seed, Ordering::Relaxed);

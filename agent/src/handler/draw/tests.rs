@@ -7,8 +7,8 @@ const TICK_NS: u64 = 4_000_000;
 const PERIOD_NS: u64 = 500_000;
 const MEAN_NS: u64 = 10_000_000;
 
-/// Runs a thread for `ticks` ticks; returns the CPU time that each phase of the program has at the ticks, and in samples.
-/// A phase lasts for `phase_ns`; there are four in turn.
+/// Runs a thread for `ticks` ticks; returns the CPU time that each phase of the program has at the ticks, and in
+/// samples. A phase lasts for `phase_ns`; there are four in turn.
 fn run(ticks: u64, phase_ns: u64, mean_ns: u64, seed: u64) -> ([u64; 4], [u64; 4]) {
     let (grid, draw) = (Grid::default(), Draw::default());
     draw.begin(0, seed, 0);

@@ -28,7 +28,7 @@ use crate::guest::scheduling;
 use crate::handler::compilation::Compilers;
 use crate::handler::extra_signals::Carriers;
 use crate::handler::install;
-use crate::handler::memory::{self, Room};
+use crate::handler::memory::{self, Room, VmFields};
 use crate::handler::rings::RingMemory;
 use crate::handler::slots::Shared;
 use crate::handler::ucontext;
@@ -71,7 +71,6 @@ struct CheckedVm {
 struct Handler {
     shared: &'static Shared,
     rings: RingMemory,
-    signal: i32,
     aim: Aim,
     /// Reads the clock of the handler's time stamps.
     now: fn() -> u64,
@@ -184,7 +183,7 @@ impl Start {
             Clock::Ticks | Clock::Events { .. } | Clock::Traces => tuning.interval_ns,
         };
         let aim = tuning.clock.aim(interval_ns, 0);
-        let fields = (vm.offsets, vm.frozen, vm.compilers);
+        let fields = VmFields { offsets: vm.offsets, frozen: vm.frozen, compilers: vm.compilers };
         let (shared, rings) =
             memory::publish(options, room, aim, fields, self.host.memory, signal, uses_clock)?;
         install::install(signal)?;
@@ -196,7 +195,7 @@ impl Start {
             _ => tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval),
         }
         let now = if uses_clock { ucontext::monotonic } else { ucontext::cycles };
-        Ok(Handler { shared, rings, signal, aim, now })
+        Ok(Handler { shared, rings, aim, now })
     }
 }
 
@@ -204,10 +203,10 @@ impl Start {
 impl Start {
     fn registry(&self, handler: Handler, is_chosen: Option<fn(i32) -> bool>) -> Registry {
         let Self { options, tuning, .. } = self;
-        let Handler { shared, rings, signal, aim, .. } = handler;
+        let Handler { shared, rings, aim, .. } = handler;
         // CPU time has no shared rate, so all threads are sampled and the account closes.
         let filter = is_chosen.filter(|_| options.mode == Mode::Wall);
-        Registry::new(shared, rings, (signal, options.threads.clone()), tuning.clock.of_threads(), aim)
+        Registry::new(shared, rings, options.threads.clone(), tuning.clock.of_threads(), aim)
             .with_share(tuning.wall_share_ns())
             .with_filter(filter)
             .traced(tuning.clock == Clock::Traces)

@@ -20,7 +20,7 @@ use crate::handler::slots::{self, Shared, ThreadSlot};
 use crate::threads::kernel;
 use agent_options::thread_choice::ThreadChoice;
 
-/// CPU time without an expiration from which on a thread that ends is asked whether it blocks the signal, in nanoseconds.
+/// CPU time without an expiration, in nanoseconds, from which on an ending thread is checked for blocking the signal.
 const SILENT_NS: i64 = 200_000_000;
 
 /// Threads that are looked at while the registry's lock is held once; a thread that starts waits for some microseconds.
@@ -36,16 +36,15 @@ pub(super) fn pass_on(table: &mut MutexGuard<'_, Table>, index: usize) {
 /// All profiled threads.
 pub struct Registry {
     pub(super) shared: &'static Shared,
-    pub(super) signal: i32,
-    /// Which threads get timers.
+    /// The threads that get timers.
     pub(super) choice: ThreadChoice,
-    /// Tells by the kernel's id whether the program has chosen a thread; `None` if it chooses none.
+    /// Returns whether the program has chosen a thread, by the kernel's id; `None` if it chooses none.
     pub(super) filter: Option<fn(i32) -> bool>,
     /// The clock that is measured of them.
     pub(super) clock: ThreadClock,
     /// Part of the period that each thread adds, in nanoseconds.
     share_ns: u64,
-    /// True if threads get no timers, because the VM is asked for stack traces.
+    /// True if threads get no timers but stack traces of the VM.
     pub(super) is_traced: bool,
     pub(super) table: Mutex<Table>,
     /// Held while timers are deleted at the end.
@@ -53,18 +52,17 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Returns an empty registry, whose timers send `signal` to the threads of `choice` by this clock; `aim` is what the
-    /// handlers' data has.
+    /// An empty registry, which gives timers on this clock to the threads of `choice`; `aim` is that of `shared`.
     pub fn new(
         shared: &'static Shared,
         rings: RingMemory,
-        (signal, choice): (i32, ThreadChoice),
+        choice: ThreadChoice,
         clock: ThreadClock,
         aim: Aim,
     ) -> Self {
         let table = Mutex::new(Table { rings, aim, is_registering: true, ..Table::default() });
         let stopping = Mutex::new(());
-        Self { shared, signal, choice, filter: None, clock, share_ns: 0, is_traced: false, table, stopping }
+        Self { shared, choice, filter: None, clock, share_ns: 0, is_traced: false, table, stopping }
     }
 
     /// Lets the period grow by so many nanoseconds with each thread, at once; the sampler thread corrects it.
@@ -79,13 +77,12 @@ impl Registry {
         self
     }
 
-    /// Gives new timers twice the period that so many threads need, if they need a longer one. A program may start a thousand
-    /// threads before the sampler thread looks, and with the period of a few their signals would leave it no processor.
+    /// Gives new timers twice the period that so many threads need, if they need a longer one. A program may start a
+    /// thousand threads before the sampler thread looks, and with the period of a few their signals would leave it no
+    /// processor.
     fn lengthen(&self, table: &mut Table) {
-        let threads = match self.choice.is_everyone() && self.filter.is_none() {
-            true => table.by_tid.len() as u64,
-            false => Self::sharing(table),
-        };
+        let is_everyone = self.choice.is_everyone() && self.filter.is_none();
+        let threads = if is_everyone { table.by_tid.len() as u64 } else { Self::sharing(table) };
         let needed_ns = self.share_ns.saturating_mul(threads);
         let period_ns = needed_ns.saturating_mul(2);
         if needed_ns > table.aim.period_ns && table.periods.aim(&self.shared.periods, period_ns) {
@@ -114,8 +111,8 @@ impl Registry {
         self.begin_java(&mut self.table.lock(), tid, thread);
     }
 
-    /// Registers a Java thread that another thread found running, unless it has registered itself meanwhile, or has ended and
-    /// its `JavaThread` is freed.
+    /// Registers a Java thread that another thread found running, unless it has registered itself meanwhile, or has
+    /// ended and its `JavaThread` is freed.
     pub fn java_found(&self, tid: i32, thread: &JavaThread) {
         let mut table = self.table.lock();
         if !table.detached.contains_key(&tid) && !table.by_tid.contains_key(&tid) {
@@ -162,8 +159,8 @@ impl Registry {
         }
     }
 
-    /// Unregisters the calling Java thread, which is about to end or to detach from the VM, with its `name` if it is known;
-    /// returns its slot if its queue holds requests.
+    /// Unregisters the calling Java thread, which is about to end or to detach from the VM, with its `name` if it is
+    /// known; returns its slot if its queue holds requests.
     pub fn java_ended(&self, tid: i32, name: Option<&str>) -> Option<u32> {
         let mut table = self.table.lock();
         if let Some(name) = name {
@@ -179,7 +176,7 @@ impl Registry {
             known.java_thread.store(0, Ordering::Release);
             let entry = table.entry(slot);
             let silent_ns = entry.map_or(0, |entry| entry.unfinished_at(clock_ns, self.shared, known));
-            if silent_ns >= SILENT_NS && !self.is_traced && install::is_blocked(self.signal) {
+            if silent_ns >= SILENT_NS && !self.is_traced && install::is_blocked(self.shared.signal) {
                 self.signal_blocked(&mut table, slot);
             }
         }
@@ -376,8 +373,8 @@ impl Registry {
         table.ended.push(slot);
     }
 
-    /// Hands the unfinished part of a thread that ends on to the next new ones. The sampler learns of the end later; in a
-    /// program of short threads hundreds start until then.
+    /// Hands the unfinished part of an ending thread on to the next new ones. The sampler sees the end later, when
+    /// hundreds of short threads may have started.
     fn hand_on(&self, table: &mut Table, index: u32, clock_ns: u64) {
         let Some(slot) = self.slot(index) else { return };
         // A signal that is still on its way claims nothing of what is handed on.

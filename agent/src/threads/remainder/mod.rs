@@ -1,31 +1,29 @@
 //! The unfinished CPU time of ended threads, and how much of it a new thread takes over.
 //!
-//! Problem: a thread that is far shorter than a tick is met by one at most, and rarely. What it burns has to be in the
-//! profile all the same, threads of every length must be shown with their share, and no CPU time may be sampled that was
-//! not burnt.
-//! Approach: a new thread is made to look as if it had run for ever. It takes over as many waiting periods and as much of
-//! a drawn distance as a thread has at a random moment, and the first tick that meets it counts for one tick, however
-//! soon it comes. Then each tick claims one tick of CPU time in expectation, in a thread of any age; ticks meet threads in
-//! proportion to their length, so the claims are in proportion to it as well (`design/account.md`).
-//! The time taken over is that of ended threads, and a thread that ends hands on what is left. Claims are as long as the
-//! threads in the mean, so the remainder goes up and down by chance; a new thread takes a little more of a large one and a
-//! little less of a small one, without regard to what the thread will do.
+//! Problem: a thread far shorter than a tick rarely meets one. Its CPU time must be in the profile all the same,
+//! threads of every length must have their share, and no CPU time may be sampled that was not used.
+//! Approach: a new thread starts as if it had always run. It takes over as many waiting periods and as much of a drawn
+//! distance as a thread has at a random moment, and the first tick that meets it counts for one tick, however soon it
+//! comes. So each tick claims one tick of CPU time in expectation, and claims are in proportion to the lengths of
+//! threads, as ticks are (`design/account.md`). The time comes from ended threads, which hand on what is left. This
+//! remainder goes up and down by chance, so new threads take a little more of a large one and a little less of a small
+//! one.
 //! Invariant: no more is taken over than was handed on.
 
 use std::hash::{BuildHasher, RandomState};
 
 use sampler_thread::period::aim::Aim;
 
-/// Earliest first expiration after a timer is started, in nanoseconds of CPU time: the return from the system call.
+/// Earliest first expiration of a timer, in nanoseconds of CPU time: after the return from the system call.
 pub(super) const SOONEST_NS: u64 = 3_000;
 
-/// The remainder that the correction aims at, in intervals: the time taken over by some young threads.
+/// Intended remainder, in intervals: enough for some young threads.
 const AIMED_INTERVALS: u64 = 4;
-/// Part of the difference from that aim that one thread takes over. The remainder follows within some hundred ticks in
-/// short threads, and the weights of their samples vary by a fraction of an interval.
+/// One in this many parts of the difference is corrected by each thread: within some hundred ticks in short threads, at
+/// the cost of a fraction of an interval in the weights of their samples.
 const CORRECTED_PART: i64 = 16;
-/// Most intervals that a thread takes over because of a large remainder. On a machine with too few processors a thread
-/// often gets one right after a tick, so ticks meet fewer short threads than they should, and their time adds up.
+/// Most intervals that a thread takes over because of a large remainder. If processors are scarce, threads often get
+/// one right after a tick, so ticks meet too few short threads and their time adds up.
 const MOST_CORRECTED_INTERVALS: u64 = 2;
 
 /// Unfinished CPU time of ended threads, for new ones.
@@ -44,11 +42,11 @@ pub(super) struct Beginning {
     pub(super) carried_ns: u64,
     /// CPU time until the signal that is taken, in nanoseconds.
     pub(super) left_ns: i64,
-    /// Periods of the first signal that count for nothing.
+    /// Periods of the first signal that do not count.
     pub(super) uncounted: u32,
     /// State of the slot's generator.
     pub(super) seed: u64,
-    /// Delay of all expirations that spreads those of threads that begin together, in nanoseconds of the wall clock.
+    /// Delay of the wall clock's expirations, in nanoseconds, which spreads those of threads that start together.
     pub(super) late_ns: u64,
 }
 
@@ -58,12 +56,12 @@ impl Remainder {
         self.ns = self.ns.saturating_add(ns);
     }
 
-    /// Removes what a new thread has taken over, or what was added too much.
+    /// Removes what a new thread has taken over, or what was added in excess.
     pub(super) fn remove(&mut self, ns: u64) {
         self.ns = self.ns.saturating_sub(ns);
     }
 
-    /// Returns the state in which a new thread begins; nothing is taken over yet.
+    /// Returns the state in which a new thread begins; the caller removes what it takes over.
     pub(super) fn beginning(&mut self, aim: &Aim) -> Beginning {
         if aim.is_exact() {
             return self.exact_beginning(aim);
@@ -72,13 +70,12 @@ impl Remainder {
         let (age_ns, left_ns) = self.moment(aim.distance_ns());
         // Samples are taken at ticks, so whole ticks have gone by since the last one.
         let waiting_ns = age_ns / tick_ns.max(1) * tick_ns;
-        // The first tick finds the timer expired, and claims a whole tick: whole periods, rounded at random where a tick is
-        // no multiple of them.
+        // The first tick claims a whole tick in periods, rounded at random if it is not a multiple of them.
         let periods = waiting_ns.saturating_add(tick_ns) as f64 / period_ns as f64 + self.fraction();
         let claimed_ns = (periods as u64).saturating_mul(period_ns).cast_signed();
         let claimed_ns = claimed_ns.saturating_add(self.correction_ns(aim)).max(0).cast_unsigned();
         let soonest_ns = SOONEST_NS.min(period_ns / 2);
-        // Whole periods of a small remainder, so that the first expiration is as soon as with a large one.
+        // Whole periods, so that the first expiration is as soon with a small remainder as with a large one.
         let most_ns = self.ns.saturating_add(soonest_ns) / period_ns * period_ns;
         let carried_ns = claimed_ns.min(most_ns).saturating_sub(soonest_ns);
         let further_ns = tick_ns.saturating_sub(period_ns);
@@ -91,8 +88,8 @@ impl Remainder {
         }
     }
 
-    /// As [`Remainder::beginning`], for expirations that wait for no tick: a thread that has run for ever has burnt a part of
-    /// its period at a random moment, each part with the same probability.
+    /// Returns the state for expirations that do not wait for ticks: at a random moment, each part of a thread's period
+    /// has the same probability.
     fn exact_beginning(&mut self, aim: &Aim) -> Beginning {
         let period_ns = aim.period_ns.max(1);
         let part_ns = (self.fraction() * period_ns as f64) as i64;
@@ -101,13 +98,13 @@ impl Remainder {
         let corrected_ns = part_ns.saturating_add(excess_ns / CORRECTED_PART);
         let most_ns = period_ns.saturating_mul(MOST_CORRECTED_INTERVALS).min(self.ns);
         let carried_ns = corrected_ns.max(0).cast_unsigned().min(most_ns);
-        // Where ended threads left too little, the first period ends at a random moment all the same, but later.
+        // If ended threads left too little, the first period ends at a random moment too, but later.
         let late_ns = part_ns.max(0).cast_unsigned().saturating_sub(carried_ns);
         Beginning { carried_ns, left_ns: 0, uncounted: 0, seed: self.number() | 1, late_ns }
     }
 
-    /// Returns CPU time since the last sample and until the next one at a random moment of a thread that has run for ever,
-    /// in nanoseconds; a long distance contains more moments than a short one.
+    /// Returns CPU time since the last and until the next sample at a random moment, in nanoseconds; a long distance
+    /// contains more moments than a short one.
     fn moment(&mut self, mean_ns: u64) -> (u64, u64) {
         let (least, most) = (mean_ns as f64 / 2.0, mean_ns as f64 * 1.5);
         let distance = (least * least + self.fraction() * (most * most - least * least)).sqrt();
@@ -115,7 +112,7 @@ impl Remainder {
         (age as u64, (distance - age) as u64)
     }
 
-    /// Returns the time that a new thread takes over in addition, in whole periods of nanoseconds; negative for less.
+    /// Returns the additional time that a new thread takes over, in nanoseconds, whole periods; negative for less.
     fn correction_ns(&self, aim: &Aim) -> i64 {
         let mean_ns = aim.distance_ns().max(aim.tick_ns);
         let excess_ns =

@@ -16,7 +16,7 @@ struct Processor {
     /// Time of the next tick.
     tick_ns: u64,
     now_ns: u64,
-    burnt_ns: u64,
+    used_ns: u64,
     claimed_ns: u64,
     samples: u64,
 }
@@ -28,7 +28,7 @@ impl Processor {
             remainder: Remainder::default(),
             tick_ns: TICK_NS,
             now_ns: 0,
-            burnt_ns: 0,
+            used_ns: 0,
             claimed_ns: 0,
             samples: 0,
         }
@@ -65,13 +65,14 @@ impl Processor {
         assert!(claimed_ns <= known_ns, "more claimed than burnt");
         self.remainder.add(known_ns - claimed_ns);
         self.now_ns += length_ns + UNSEEN_NS;
-        self.burnt_ns += length_ns;
+        self.used_ns += length_ns;
         self.claimed_ns += claimed_ns;
         claimed_ns
     }
 }
 
-/// Runs threads of these lengths in random order, and compares their shares in the samples with those of their CPU time.
+/// Runs threads of these lengths in random order, and compares their shares in the samples with those of their CPU
+/// time.
 #[track_caller]
 fn assert_shares(interval_ns: u64, lengths_us: &[u64], threads: u64) {
     let aim = Aim { interval_ns, tick_ns: TICK_NS, period_ns: TICK_NS / 8 };
@@ -88,9 +89,9 @@ fn assert_shares(interval_ns: u64, lengths_us: &[u64], threads: u64) {
         most_ns = most_ns.max(processor.remainder.ns);
     }
     let case = (interval_ns, lengths_us);
-    let all_ns: u64 = of_length.iter().map(|(burnt_ns, _)| burnt_ns).sum();
-    for ((burnt_ns, claimed_ns), length_us) in of_length.iter().zip(lengths_us) {
-        let burnt = *burnt_ns as f64 / all_ns as f64;
+    let all_ns: u64 = of_length.iter().map(|(used_ns, _)| used_ns).sum();
+    for ((used_ns, claimed_ns), length_us) in of_length.iter().zip(lengths_us) {
+        let burnt = *used_ns as f64 / all_ns as f64;
         let claimed = *claimed_ns as f64 / processor.claimed_ns as f64;
         // Weights vary as drawn distances and corrections do; the binomial deviation is that of equal ones.
         let deviation = (1.5 * burnt * (1.0 - burnt) / processor.samples as f64).sqrt();
@@ -99,7 +100,7 @@ fn assert_shares(interval_ns: u64, lengths_us: &[u64], threads: u64) {
             "{case:?}: threads of {length_us} us have {burnt} of the time and {claimed} of the samples"
         );
     }
-    let explained = processor.claimed_ns as f64 / processor.burnt_ns as f64;
+    let explained = processor.claimed_ns as f64 / processor.used_ns as f64;
     assert!(explained <= 1.0, "{case:?}: {explained}");
     let mean_ns = interval_ns.max(TICK_NS);
     assert!(most_ns < 60 * mean_ns, "{case:?}: the remainder was {} ms", most_ns / 1_000_000);
@@ -154,8 +155,8 @@ fn a_new_thread_takes_no_more_than_there_is() {
     assert!((sum_ns / 10_000).abs_diff(7_400_000) < 300_000, "{}", sum_ns / 10_000);
 }
 
-/// Perf events expire at the ends of periods: threads of all lengths are shown with their share, and as much is claimed as was
-/// burnt.
+/// Perf events expire at the ends of periods: threads of all lengths are shown with their share, and as much is claimed
+/// as was used.
 #[test]
 fn exact_periods_show_threads_of_all_lengths() {
     const LENGTHS_NS: [u64; 5] = [42_000, 84_000, 168_000, 336_000, 5_000_000];
@@ -176,10 +177,10 @@ fn exact_periods_show_threads_of_all_lengths() {
     assert!(remainder.ns < 40 * aim.period_ns, "{}", remainder.ns);
     let threads = THREADS / LENGTHS_NS.len() as u64;
     for (claimed_ns, length_ns) in claimed_ns.into_iter().zip(LENGTHS_NS) {
-        let burnt_ns = threads * length_ns;
+        let used_ns = threads * length_ns;
         // 840 samples of the shortest, of independent threads, and a number of threads that varies by 1 %.
         let tolerance = if length_ns < 100_000 { 0.15 } else { 0.08 };
-        let ratio = claimed_ns as f64 / burnt_ns as f64;
+        let ratio = claimed_ns as f64 / used_ns as f64;
         assert!((ratio - 1.0).abs() < tolerance, "{length_ns} ns: {ratio}");
     }
 }
