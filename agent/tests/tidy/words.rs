@@ -69,7 +69,7 @@ const ALLOWANCES: &[Allowance] = &[
     Allowance { folder: "profile", turns: 26, wide: 44 },
     Allowance { folder: "proto", turns: 1, wide: 1 },
     Allowance { folder: "queue", turns: 11, wide: 3 },
-    Allowance { folder: "sampler-thread", turns: 20, wide: 46 },
+    Allowance { folder: "sampler-thread", turns: 20, wide: 45 },
     Allowance { folder: "stackwalk", turns: 28, wide: 100 },
 ];
 
