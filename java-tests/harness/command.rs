@@ -1,6 +1,5 @@
 //! The command `tickwalk`, as a process.
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,7 +8,7 @@ use crate::process::{Finished, run};
 use crate::stacks::Stacks;
 
 /// Runs `tickwalk ARGUMENTS...` to its end.
-pub fn tickwalk(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Finished {
+pub fn tickwalk(arguments: &[&str]) -> Finished {
     let mut command = Command::new(binaries::tickwalk());
     command.args(arguments);
     run(command, |_| ())

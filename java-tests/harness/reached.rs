@@ -43,7 +43,7 @@ pub fn is_allowed(launcher: &[&str]) -> bool {
 /// # Panics
 /// If there is none.
 pub fn listed(text: &str) -> serde_json::Value {
-    let finished = tickwalk(["list", "--json"]);
+    let finished = tickwalk(&["list", "--json"]);
     let rows: serde_json::Value = serde_json::from_str(&finished.stdout).expect("JSON");
     let rows = rows.as_array().expect("a list");
     let is_it =

@@ -163,7 +163,7 @@ on_jdks! { concurrent 17, 25;
         let of = |option: &str| {
             let recording = run.recording.display().to_string();
             // Where no process has the label, the command says so and fails.
-            tickwalk(["export", "--format", "collapsed", "--label", option, &recording]).stdout.contains("Burner.")
+            tickwalk(&["export", "--format", "collapsed", "--label", option, &recording]).stdout.contains("Burner.")
         };
         assert!(of("zone=eu-1") && of("tier=web") && !of("zone=eu-2"));
         let processes = run.tickwalk(&["query", "processes"]);

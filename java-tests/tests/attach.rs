@@ -191,7 +191,7 @@ fn lists_jvms() {
                         return;
                     }
                     let row = |verb: &str| {
-                        let list = tickwalk([verb]);
+                        let list = tickwalk(&[verb]);
                         let is_it = |line: &&str| line.trim_start().starts_with(&format!("{pid}  "));
                         let words = list.stdout.lines().find(is_it).expect("a row").split_whitespace();
                         words.skip(3).collect::<Vec<_>>().join(" ")

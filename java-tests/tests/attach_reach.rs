@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 3;
 fn attach(options: &[&str], folder: &Path, pid: i64) -> Finished {
     let attempt = || {
         let recording = folder.join("recording.tickwalk").display().to_string();
-        tickwalk([&["attach"], options, &["-o", &recording, &pid.to_string()]].concat())
+        tickwalk(&[&["attach"], options, &["-o", &recording, &pid.to_string()]].concat())
     };
     let has_run = |finished: &Finished| {
         !finished.stderr.contains("warning: no samples were taken: the program used less")

@@ -8,7 +8,7 @@ use java_tests::{Finished, Jdk, Workload, on_every_jdk, on_jdks, succeed, tickwa
 /// Runs `tickwalk record OPTIONS -- COMMAND` with the recording `a.tickwalk` in a folder.
 fn record(folder: &Path, options: &[&str], command: &[&str]) -> Finished {
     let recording = folder.join("a.tickwalk").display().to_string();
-    tickwalk([&["record"], options, &["-o", &recording, "--"], command].concat())
+    tickwalk(&[&["record"], options, &["-o", &recording, "--"], command].concat())
 }
 
 /// Returns the main class, with its arguments, of a recording.

@@ -11,7 +11,7 @@ use nix::sys::time::TimeValLike as _;
 
 fn experiment(jdk: &Jdk, arguments: &[&str]) -> Finished {
     let (java, agent) = (jdk.home.display().to_string(), binaries::agent().display().to_string());
-    tickwalk([&["experiment"], arguments, &["--java", &java, "--agent", &agent]].concat())
+    tickwalk(&[&["experiment"], arguments, &["--java", &java, "--agent", &agent]].concat())
 }
 
 /// Returns the CPU time of all ended child processes in milliseconds.

@@ -64,7 +64,7 @@ on_every_jdk! { concurrent;
                 attached.get_or_insert_with(|| {
                     let recording = recording.display().to_string();
                     let options = ["attach", "--duration", "3s", "--interval", "1ms", "-o"];
-                    let finished = tickwalk([&options[..], &[&recording, &pid.to_string()]].concat());
+                    let finished = tickwalk(&[&options[..], &[&recording, &pid.to_string()]].concat());
                     create_end_file(&end_file);
                     finished
                 });

@@ -15,7 +15,7 @@ const INTERVAL_NS: u64 = 1_000_000;
 
 /// Returns whether `doctor` says that perf events may be used; complains on standard error if not.
 fn may_use_perf() -> bool {
-    let finished = tickwalk(["doctor", "--format", "json", "--java", "/nonexistent"]);
+    let finished = tickwalk(&["doctor", "--format", "json", "--java", "/nonexistent"]);
     let may = finished.stdout.contains("clock=perf may be used");
     if !may {
         assert!(finished.stdout.contains("clock=perf cannot be used"), "{}", finished.stdout);

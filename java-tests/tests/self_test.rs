@@ -43,7 +43,7 @@ on_every_jdk! { concurrent;
 on_every_jdk! {
     /// `tickwalk doctor --java` starts a JVM and reports that everything works and the account closes.
     fn doctor_reports_the_self_test(jdk) {
-        let run = tickwalk(["doctor", "--json", "--java", &jdk.home.display().to_string()]);
+        let run = tickwalk(&["doctor", "--json", "--java", &jdk.home.display().to_string()]);
         let findings: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
         let statuses = |subject: &str| {
             let all = findings.as_array().expect("a list").iter();
