@@ -63,12 +63,11 @@ struct Allowance {
 }
 
 const ALLOWANCES: &[Allowance] = &[
-    Allowance { folder: "agent", turns: 123, wide: 165 },
+    Allowance { folder: "agent", turns: 69, wide: 5 },
     Allowance { folder: "cli", turns: 49, wide: 72 },
-    Allowance { folder: "collector", turns: 33, wide: 0 },
-    Allowance { folder: "profile", turns: 26, wide: 44 },
+    Allowance { folder: "collector", turns: 28, wide: 0 },
+    Allowance { folder: "profile", turns: 25, wide: 44 },
     Allowance { folder: "proto", turns: 1, wide: 1 },
-    Allowance { folder: "queue", turns: 11, wide: 3 },
     Allowance { folder: "sampler-thread", turns: 20, wide: 45 },
     Allowance { folder: "stackwalk", turns: 28, wide: 100 },
 ];
