@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use proto::v1::{Hello, agent_message::Body};
@@ -18,12 +19,13 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Creates (or truncates) the file.
+    /// Creates (or truncates) the file. Only the owner may read a new one: it has names of private programs.
     ///
     /// # Errors
     /// As [`File::create`].
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = OwnedDescriptor::new(File::create(path)?)?;
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let file = OwnedDescriptor::new(file)?;
         Ok(Self { file, path: path.to_owned(), encoder: Encoder::default() })
     }
 }
@@ -52,6 +54,8 @@ impl Sink for FileSink {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use proto::framing::FrameReader;
     use proto::v1::{AgentMessage, Heartbeat};
 
@@ -82,10 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn the_token_stays_out_of_recordings() {
+    fn a_recording_is_readable_by_its_owner_only_and_has_no_token() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("recording");
         let mut sink = FileSink::create(&path).expect("file");
+        let mode = std::fs::metadata(&path).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
         let hello = Hello { token: "top-secret".to_owned(), ..Hello::default() };
         sink.send(&Body::Hello(hello)).expect("written");
         let bytes = std::fs::read(&path).expect("recording");
