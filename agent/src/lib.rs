@@ -10,7 +10,7 @@
 //! Sources: JVMTI 1.2, "Agent Start-Up", "Agent Shutdown".
 //!
 //! Rooms, from the bottom up:
-//! - [`guest`]: how the agent behaves in somebody else's process: messages, scheduling, memory.
+//! - [`guest`]: messages, scheduling and memory in a process that belongs to another program.
 //! - [`jvmti`]: the VM's function tables, checked.
 //! - [`hooks`]: for developers, without effect in a library that is shipped.
 //! - [`clock`]: timers and counters on the CPU clocks of threads.
@@ -76,7 +76,7 @@ pub unsafe extern "system" fn Agent_OnLoad(
     })
 }
 
-/// What a start returns while the last profile has samples to deliver; no code of JNI.
+/// Return code of a start while the last profile has samples to deliver; no code of JNI.
 const ENDING: jint = -7;
 
 /// Called by the VM when the agent is attached to a running program.

@@ -365,7 +365,7 @@ fn words_of_regions_without_memory_are_not_read() {
     assert!(!copied(0) && !copied(address(&regions[0][0])) && copied(address(&regions[2][0])));
 }
 
-/// Where the collector's account is unknown, the kernel checks each address, in Java code as well.
+/// If the collector's account is unknown, the kernel checks each address, in Java code as well.
 #[test]
 fn an_unknown_account_leaves_the_check_to_the_kernel() {
     let made = Made::new();

@@ -113,15 +113,15 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// Time after which the profile ends and the next one begins.
     pub repeats_after: Option<Duration>,
-    /// Which threads are sampled.
+    /// The sampled threads.
     pub threads: ThreadChoice,
-    /// Which arguments of the program are secrets.
+    /// The arguments of the program that are secrets.
     pub redaction: Redaction,
     /// Most stack bytes copied per sample.
     pub max_stack: usize,
     /// Most frames of a stack.
     pub depth: u32,
-    /// Which frames of a stack are shown.
+    /// The shown frames of a stack.
     pub shown: Shown,
     /// Name of the program; chosen from its environment if `None`.
     pub service: Option<String>,

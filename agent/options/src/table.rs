@@ -31,13 +31,13 @@ pub struct AgentOption {
     pub modes: &'static [Mode],
     /// True if the verbs of the command that begin a profile have a flag of this name.
     pub is_flag: bool,
-    /// Where a value can be checked beyond its form.
+    /// The process that can check a value beyond its form.
     pub checked: Checked,
     /// Reads a value and sets the option.
     pub(crate) set: fn(&mut Options, &str) -> Result<(), Wrong>,
 }
 
-/// Where a value can be checked.
+/// The process that can check a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// In any process.
@@ -54,7 +54,7 @@ const PROFILES: [Mode; 3] = [Mode::CpuTime, Mode::Wall, Mode::Jvmti];
 const TIMERS: [Mode; 2] = [Mode::CpuTime, Mode::Wall];
 const CPU_TIME: [Mode; 1] = [Mode::CpuTime];
 
-/// What most options have in common.
+/// The common part of most options.
 const OPTION: AgentOption = AgentOption {
     name: "",
     value: "",

@@ -63,7 +63,7 @@ pub(crate) fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// As [`put`], for an option that has no value by default.
+/// The same as [`put`], for an option without a default.
 pub(crate) fn put_some<T>(place: &mut Option<T>, value: Option<T>) -> Result<(), Wrong> {
     put(place, Some(Some(value.ok_or(Wrong::Form)?)))
 }

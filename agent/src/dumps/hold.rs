@@ -55,7 +55,7 @@ unsafe impl Sync for Request {}
 /// Registers and stack bounds of a held thread, as its handler stores them.
 #[derive(Clone, Copy)]
 pub struct Held {
-    /// Registers; the bounds of the stack are those that the C library knows, 0 if it knows none.
+    /// Registers; the bounds of the stack are those of the C library, 0 if it has none.
     pub capture: Capture,
     block: Option<BlockOffset>,
 }

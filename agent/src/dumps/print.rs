@@ -1,4 +1,4 @@
-//! The stacks of all threads as text, for `tickwalk dump-stacks` and for the dumps that an option asks for
+//! The stacks of all threads as text, for `tickwalk dump-stacks` and for dumps that an option triggers
 //! ([`crate::dumps::triggers`]).
 //!
 //! Problem: the VM's own thread dumps wait for a safepoint and have no native frames; a debugger stops the whole
@@ -48,7 +48,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const DYING_DEADLINE: Duration = Duration::from_secs(8);
 /// Longest wait for a thread; one that runs or sleeps gets its signal within microseconds, if it gets a processor.
 const FIRST_WAIT_NS: u64 = 100_000_000;
-/// As [`FIRST_WAIT_NS`], for threads that did not answer: on a machine with 50 busy threads a processor, one waits
+/// The same for threads that did not answer: on a machine with 50 busy threads a processor, one waits
 /// for 200 ms.
 const SECOND_WAIT_NS: u64 = 1_000_000_000;
 /// Most stack bytes that are copied: at the speed of process_vm_readv(2), 0.2 ms.
@@ -95,7 +95,7 @@ pub struct StackDumper {
 }
 
 impl StackDumper {
-    /// Reads the layout of a VM that is initialised, on a thread that it knows.
+    /// Reads the layout of a VM that is initialised, on one of its threads.
     ///
     /// # Errors
     /// The reason, in one line.
@@ -121,7 +121,7 @@ impl StackDumper {
         Ok(Self { hotspot: Arc::new(hotspot), memory, unloading: Arc::new(unloading), block, mask })
     }
 
-    /// Where handlers find the bounds of their stack.
+    /// Offset at which handlers find the bounds of their stack.
     pub fn block(&self) -> Option<BlockOffset> {
         self.block
     }
@@ -197,7 +197,7 @@ impl StackDumper {
         let mut holder = Holder::install(self.block, &self.mask).map_err(|error| error.to_string())?;
         let (mut copied, mut missed) = (Vec::new(), Vec::new());
         let mut left: Vec<i32> = kernel::list().into_iter().filter(|&tid| Some(tid) != without).collect();
-        // On a busy machine threads wait for a processor, this one included: who is missing is asked a second time.
+        // On a busy machine threads wait for a processor, this one included, so missing threads get a second chance.
         for (wait_ns, is_last) in [(FIRST_WAIT_NS, false), (SECOND_WAIT_NS, true)] {
             for tid in std::mem::take(&mut left) {
                 if tid == own {

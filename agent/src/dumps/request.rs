@@ -1,7 +1,7 @@
 //! Handlers that ask the thread which writes stacks for a dump: of SIGABRT, which waits for it, and of a signal that
 //! the user has chosen, which does not.
 //!
-//! Problem: a dying process has locks that nobody releases and memory that nobody can trust, and HotSpot uses
+//! Problem: a dying process has locks that are never released and memory that may be damaged, and HotSpot uses
 //! SIGSEGV, SIGBUS and others for itself: implicit null checks, polls of safepoints, stack banging.
 //! Approach: those signals stay the VM's. When it gives up, it writes its error file and then calls abort(3), and so
 //! do the C library and native code; the handler of SIGABRT stores the registers, wakes the thread that writes
@@ -53,7 +53,7 @@ const DUMPED: u64 = 3;
 pub struct Dying {
     /// Its kernel id.
     pub tid: i32,
-    /// Its registers; the bounds of the stack are those that the C library knows, 0 if it knows none.
+    /// Its registers; the bounds of the stack are those of the C library, 0 if it has none.
     pub capture: Capture,
     /// Process that has sent the signal; its own if the program has called abort(3).
     pub sender: i32,
@@ -109,7 +109,7 @@ impl Requests {
         })
     }
 
-    /// Publishes the record, which lives for ever, and installs the handlers: that of SIGABRT if `on_abort`, and
+    /// Publishes the record, which is never freed, and installs the handlers: that of SIGABRT if `on_abort`, and
     /// that of the signal of the user's choice. To be called once a process.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ fn pause() {
 /// # Safety
 /// Called by the kernel only.
 unsafe extern "C" fn on_abort(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: null or a record that lives for ever.
+    // SAFETY: null or a record that is never freed.
     let Some(requests) = (unsafe { REQUESTS.load(Ordering::Acquire).as_ref() }) else { return };
     if requests.is_of_this_process() {
         // SAFETY: the kernel's arguments.
@@ -275,7 +275,7 @@ unsafe extern "C" fn on_abort(signal: c_int, info: *mut siginfo_t, context: *mut
 /// # Safety
 /// Called by the kernel only.
 unsafe extern "C" fn on_request(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: null or a record that lives for ever.
+    // SAFETY: null or a record that is never freed.
     let Some(requests) = (unsafe { REQUESTS.load(Ordering::Acquire).as_ref() }) else { return };
     // SAFETY: errno of the calling thread always exists.
     let errno = unsafe { libc::__errno_location() };

@@ -1,6 +1,6 @@
 //! Dumps of all stacks without a command: when the process dies, at a signal, and when it uses much CPU time.
 //!
-//! Problem: the interesting moment is over when somebody comes to look.
+//! Problem: the interesting moment is over before a person can start a command.
 //! Approach: the options `crashstacks=`, `dumpsignal=` and `dumpcpu=` start one thread, once the VM is initialised.
 //! It sleeps until a handler wakes it ([`dump_request`](crate::dumps::request)), or reads the CPU clock of the
 //! process a few times in the time of `dumpcpu=`, and writes the text of `tickwalk dump-stacks`.
@@ -46,7 +46,7 @@ static IN_FORCE: OnceLock<DumpOptions> = OnceLock::new();
 /// # Errors
 /// The reason, in one line, if that is known at once; what goes wrong later is logged.
 pub fn arm(vm: Vm, options: &DumpOptions, is_attached: bool) -> Result<(), String> {
-    if !options.asks() {
+    if !options.has_trigger() {
         return Ok(());
     }
     match IN_FORCE.get() {
@@ -68,7 +68,7 @@ pub fn arm(vm: Vm, options: &DumpOptions, is_attached: bool) -> Result<(), Strin
         }
     };
     initialised::when(vm, is_attached, begin).map_err(|error| error.to_string())?;
-    // Nobody else has set them.
+    // Always empty here: starts are claimed one at a time.
     let _ = IN_FORCE.set(options.clone());
     Ok(())
 }
@@ -143,7 +143,7 @@ impl DumpThread {
         }
     }
 
-    /// Sleeps until a handler asks for a dump, or the next look at the CPU clock is due; returns how often one was
+    /// Sleeps until a handler requests a dump, or the next look at the CPU clock is due; returns how often one was
     /// asked for.
     fn wait(&self, seen: u32) -> u32 {
         let pause = self.options.cpu.map(|limit| (limit.time / LOOKS as u32).max(Duration::from_millis(1)));

@@ -2,7 +2,7 @@
 //!
 //! Problem: a look-up that fails returns null and leaves an exception pending, which must not stay in a callback.
 //! Approach: one method for each kind of look-up and call; each clears the exception and returns `None`. Checked
-//! JNI (`-Xcheck:jni`) wants the exception looked at after each call of a method, and more than 16 local references
+//! JNI (`-Xcheck:jni`) demands a check for exceptions after each call of a method, and more than 16 local references
 //! announced.
 //! Source: JNI specification.
 
@@ -149,7 +149,7 @@ impl Jni {
 
     /// Returns a class of the boot loader by its name in Java, as a local reference, and does not initialise it.
     ///
-    /// FindClass initialises the class, and asks the program's class loader for it, by Java code that may not be
+    /// FindClass initialises the class, and searches it by the program's class loader, by Java code that may not be
     /// compiled yet.
     pub(crate) fn boot_class(&self, name: &CStr) -> Option<jclass> {
         let name = self.string(name)?;

@@ -1,6 +1,6 @@
 //! The class loaders that are never unloaded.
 //!
-//! Problem: names of most methods can be kept for ever, but the VM's tables do not name the permanent loaders.
+//! Problem: names of most methods never become wrong, but the VM's tables do not name the permanent loaders.
 //! Approach: get the platform and the system loader from Java once, and hold each by a global reference, which is the
 //! address of a slot that the garbage collector updates.
 //! Sources: HotSpot `runtime/jniHandles.hpp` (a reference is the slot's address with its kind in the low bits), JDK 11

@@ -2,8 +2,8 @@
 //!
 //! Problem: a library may have any file name, a thread gets its name some time after it was started, and what a
 //! process has in memory is not for everybody who may see its list of mappings.
-//! Approach: a mapping of an empty file in memory, whose name is in that list. The name tells an address in this
-//! library, so the list also tells the path by which the library was loaded. The mapping has no access and takes no
+//! Approach: a mapping of an empty file in memory, whose name is in that list. The name has an address in this
+//! library, so the list also has the path by which the library was loaded. The mapping has no access and takes no
 //! memory.
 //! Limit: where memfd_create(2) is forbidden, commands know the agent by its file name only.
 //! Sources: memfd_create(2), proc_pid_maps(5).
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_lasts_as_long_as_its_value_and_tells_an_address_here() {
+    fn a_mark_lasts_as_long_as_its_value_and_has_an_address_of_this_library() {
         let mark = Mark::new("test").expect("made");
         let [line] = &marks("test")[..] else { panic!("{:?}", marks("test")) };
         let digits = line.rsplit_once('-').expect("a name").1.trim_end_matches(" (deleted)");

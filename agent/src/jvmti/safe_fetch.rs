@@ -4,7 +4,7 @@
 //! has, and a fault on a thread that blocks SIGSEGV ends the process.
 //! Approach: the function is found by name, in the library's symbol table (`sampler_thread::native::variables`),
 //! and used if its code is exactly what is known, and if the kernel's present handler of SIGSEGV and of SIGBUS lies
-//! in the VM's library, which is looked at before each drain. The kernel is asked directly, because `libjsig.so`
+//! in the VM's library, which is looked at before each drain. The system call is made directly, because `libjsig.so`
 //! answers for it. Otherwise memory is read by system calls. A handler that takes over between two looks must pass
 //! faults on to the VM's, as the VM needs them for its own null checks.
 //! Invariant: SIGSEGV and SIGBUS are unblocked on the sampler thread while it reads by loads, and only then.
@@ -64,7 +64,7 @@ fn choose(memory: &LiveMemory, image: &Range<u64>, symbols: &HiddenSymbols) -> C
     Ok(unsafe { std::mem::transmute::<*const (), LoadWord>(function) })
 }
 
-/// Returns the address of a signal's handler as the kernel knows it; 0 and 1 stand for no handler.
+/// Returns the address of a signal's handler as the kernel has it; 0 and 1 stand for no handler.
 fn handler(signal: Signal) -> Option<u64> {
     // Handler, flags, restorer and mask, on both supported CPUs.
     let mut action = [0_u64; 4];

@@ -105,7 +105,7 @@ impl Vm {
         self.attach_with(std::ptr::null_mut())
     }
 
-    /// As [`Self::attach`], with a name in Java.
+    /// Makes the calling thread known to the VM under this name.
     ///
     /// # Errors
     /// As [`Self::attach`].

@@ -79,7 +79,7 @@ fn prepare_claimed(vm: Vm, request: &Request, is_attached: bool) -> Result<(), R
     Ok(())
 }
 
-/// Starts a profile in a VM that runs, on a thread that the VM knows. Without a destination in the options it is
+/// Starts a profile in a VM that runs, on a thread of the VM. Without a destination in the options it is
 /// recorded into a file without a name.
 ///
 /// # Errors

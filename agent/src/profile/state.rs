@@ -37,7 +37,7 @@ enum Stage {
     Ending(JoinHandle<()>),
 }
 
-/// What outlives a stage.
+/// The part of the state that outlives a stage.
 pub(super) struct Record {
     /// Shows to other processes that a profile is prepared or runs.
     mark: Option<Mark>,

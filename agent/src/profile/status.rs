@@ -66,7 +66,7 @@ fn status(known: &Record, phase: Phase) -> String {
         if phase == Phase::Running {
             line("running_ns", &profile.since.elapsed().as_nanos().to_string());
         }
-        // Nobody outside of this process can read a recording without a name.
+        // A recording without a name cannot be read from outside of this process.
         if let Some(file) = profile.options.file.as_ref().filter(|file| !is_unnamed(file)) {
             let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             line("file", &file.to_string_lossy());

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_opening_writes_another_one_reads() {
+    fn an_unnamed_file_can_be_opened_again_by_its_path() {
         let file = unnamed().expect("a file");
         let path = path_of(&file);
         assert!(is_unnamed(&path) && !is_unnamed(Path::new("/tmp/a.tickwalk")));

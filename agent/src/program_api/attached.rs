@@ -2,7 +2,7 @@
 //!
 //! Problem: an attach returns a number only. The launcher names a file for the answer and one for messages, shows both
 //! and removes them.
-//! Invariant: nothing is written to the program's output but what nobody else reads.
+//! Invariant: an answer is written to the program's output only if no file or socket is named for it.
 //! Source: async-profiler 4.5, the texts that `asprof` sends.
 
 use std::fs::{File, OpenOptions};
@@ -25,7 +25,7 @@ pub const WRONG_ARGUMENTS: jint = 100;
 /// Return code to the launcher for a request that failed.
 const FAILED: jint = 200;
 
-/// Does what a request asks for that is no start, and returns the code for the attach.
+/// Carries out a request that is no start, and returns the code for the attach.
 pub fn answer(vm: Vm, request: &Request) -> jint {
     warn(request);
     if let Some(reply) = &request.reply {
@@ -58,7 +58,7 @@ fn deliver(request: &Request, answer: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Writes an answer that has no file of its own. Only what was asked for is worth a line in the program's output.
+/// Writes an answer that has no file of its own. In the program's output only answers to questions appear.
 pub fn confirm(request: &Request, answer: &str) {
     let is_question = matches!(request.action, Action::Status | Action::List | Action::Version);
     match &request.messages {

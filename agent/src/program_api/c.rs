@@ -1,6 +1,6 @@
 //! The C functions of `agent/include/control/tickwalk.h`.
 //!
-//! Problem: a program wants to start, end and read a profile without Java classes of ours, on any way by which the
+//! Problem: programs start, end and read profiles without Java classes of ours, on any way by which the
 //! library got into the process; dlopen passes no VM.
 //! Approach: the VM is found by the invocation API (`JNI_GetCreatedJavaVMs`), whose symbol the launcher makes
 //! global, or in the library `libjvm.so` if it is loaded.
@@ -137,7 +137,7 @@ unsafe fn text_at(text: *const c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Returns the VM of this process, if it knows the calling thread.
+/// Returns the VM of this process, if the calling thread is attached to it.
 fn vm() -> Result<Vm, Error> {
     let error = |reason: &str| Error(ERROR_THREAD, reason.to_owned());
     let vm = created_vm().ok_or_else(|| error("no JVM has been created in this process"))?;

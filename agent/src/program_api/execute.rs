@@ -27,7 +27,7 @@ pub fn execute(vm: Vm, text: &str) -> Result<Vec<u8>, Refusal> {
     answer(vm, &request)
 }
 
-/// Does what a request asks for, and returns its answer.
+/// Carries out a request, and returns its answer.
 ///
 /// # Errors
 /// [`Refusal`].

@@ -4,7 +4,7 @@
 //! flight recordings. The agent writes recordings.
 //! Approach: a start without a destination records into a file without a name; results are made from the
 //! recording by the crate `profile`. [`execute`] runs requests and answers them, [`attached`] those of an attach.
-//! Invariant: nothing here runs unless the program asks for it; nothing is left on the disk but the files it names.
+//! Invariant: nothing here runs unless the program calls it; nothing is left on the disk but the files it names.
 
 pub mod attached;
 #[allow(unsafe_code, reason = "functions for C and Java programs")]

@@ -22,7 +22,7 @@ use agent_options::Options;
 pub struct VmTables {
     /// Layouts.
     pub hotspot: HotSpot,
-    /// Where the VM stores the mounted virtual thread.
+    /// Offsets at which the VM stores the mounted virtual thread.
     pub mounted: Option<MountedOffsets>,
 }
 

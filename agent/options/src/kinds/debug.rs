@@ -153,7 +153,7 @@ const MAX_SIGNALS: NonZeroU32 = NonZeroU32::new(20_000).expect("not zero");
 const MIN_TIME: Duration = Duration::from_millis(1);
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// Reads `START..MOST`, or `SIZE/fixed`; `START..MOST/fixed` is START for ever. Each is rounded up to a capacity.
+/// Reads `START..MOST`, or `SIZE/fixed`; `START..MOST/fixed` never grows. Each is rounded up to a capacity.
 fn sizes(value: &str) -> Option<SizeRange> {
     let (sizes, is_fixed) = match value.strip_suffix("/fixed") {
         Some(sizes) => (sizes, true),

@@ -14,9 +14,9 @@ const MOST_PERCENT: u32 = 100_000;
 pub struct DumpOptions {
     /// Pattern of the file for the stacks of a dying process.
     pub crash: Option<String>,
-    /// Signal that asks for a dump.
+    /// Signal that triggers a dump.
     pub signal: Option<i32>,
-    /// Use of CPU time that asks for a dump.
+    /// Use of CPU time that triggers a dump.
     pub cpu: Option<CpuLimit>,
     /// Pattern of the file for the dumps of a living process.
     pub file: Option<String>,
@@ -35,13 +35,13 @@ impl DumpOptions {
     /// Pattern of the file for the dumps of a living process, if none is given.
     pub const DEFAULT_FILE: &'static str = "%p-%t.stacks";
 
-    /// Returns whether there is an occasion for a dump.
-    pub fn asks(&self) -> bool {
+    /// Returns whether anything triggers a dump.
+    pub fn has_trigger(&self) -> bool {
         self.crash.is_some() || self.signal.is_some() || self.cpu.is_some()
     }
 }
 
-/// Reads a signal of which each one may ask for a dump; HotSpot sends SIGUSR2 to its own threads (`os_posix.cpp`,
+/// Reads a signal that may trigger a dump; HotSpot sends SIGUSR2 to its own threads (`os_posix.cpp`,
 /// SR_signum).
 pub(crate) fn signal(value: &str) -> Option<i32> {
     let number = match value.strip_prefix("SIG").unwrap_or(value) {

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Name of the recording where the options name no destination.
 pub const DEFAULT_PATTERN: &str = "%p.tickwalk";
 
-/// As [`DEFAULT_PATTERN`], where each period has a file.
+/// The same if each period has a file.
 pub const DEFAULT_PATTERN_OF_PERIODS: &str = "%p-%t.tickwalk";
 
 /// Part of a pattern that stands for the time.

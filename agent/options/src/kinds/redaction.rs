@@ -76,7 +76,7 @@ const HIDDEN: &str = "***";
 /// Characters in front of a name inside an argument, as in `jdbc:h2:mem:a;password=b`.
 const BEFORE_NAME: &[char] = &['?', '&', ';', ',', '{', '"', '\'', '('];
 
-/// Which names mark secrets.
+/// The choice of names that mark secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Redaction {
     /// Patterns of names beside the built-in ones, in small letters; `*` stands for any text.

@@ -26,11 +26,11 @@ pub(crate) struct Draft {
     pub(crate) destination: Option<usize>,
     pub(crate) format: Option<Format>,
     pub(crate) output: Output,
-    /// True if CPU or wall time is asked for by name.
+    /// True if the text names CPU or wall time.
     pub(crate) has_event: bool,
     /// Wall time beside another event, with its interval.
     pub(crate) wall: Option<Option<Duration>>,
-    /// The first event that is asked for and not sampled.
+    /// The first named event that is not sampled.
     pub(crate) not_sampled: Option<String>,
     /// True if names of classes have dots in every format.
     pub(crate) is_dotted: bool,

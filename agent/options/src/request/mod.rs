@@ -64,7 +64,7 @@ pub enum Action {
     Start,
     /// Start a profile and keep the results of the last one.
     Resume,
-    /// End the profile; write a result if one is asked for.
+    /// End the profile; write a result if one is requested.
     Stop,
     /// Write a result.
     Dump,
@@ -98,7 +98,7 @@ pub struct Request {
     pub options: Options,
     /// The parts of the text that count.
     pub text: String,
-    /// Result that is asked for.
+    /// The requested result.
     pub output: Option<Output>,
     /// File for the result or the answer, unless a profile writes it when it ends.
     pub file: Option<PathBuf>,
@@ -115,7 +115,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns whether it asks for a profile, or for the wait for one.
+    /// Returns whether it starts a profile, or the wait for a start.
     pub fn starts(&self) -> bool {
         matches!(self.action, Action::Start | Action::Resume)
     }

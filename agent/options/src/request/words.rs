@@ -44,9 +44,9 @@ pub(crate) enum Meaning {
     SameAs(&'static str),
     /// No effect, with the reason or a remedy.
     NoEffect(&'static str),
-    /// No effect beside CPU or wall time, which are sampled; alone it asks for something that is not.
+    /// No effect beside CPU or wall time, which are sampled; alone it is an error.
     NotSampled,
-    /// What a function makes of it.
+    /// Read by this function.
     Read(fn(&mut Draft, Option<&str>) -> Result<Reading, OptionError>),
 }
 

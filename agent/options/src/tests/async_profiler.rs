@@ -36,7 +36,7 @@ fn result(options: &Options) -> (&Path, Output) {
     (&result.path, result.output)
 }
 
-/// As `org.openjdk.jmh.profile.AsyncProfiler` of JMH 1.37 writes them.
+/// Commands of `org.openjdk.jmh.profile.AsyncProfiler` in JMH 1.37.
 #[test]
 fn commands_of_jmh() {
     check("version", Action::Version, None);
@@ -57,7 +57,7 @@ fn commands_of_jmh() {
     assert!(check("start,filter,event=cpu", Action::Start, None).filter.is_some());
 }
 
-/// As async-profiler's own Java class writes them.
+/// Commands of async-profiler's own Java class.
 #[test]
 fn commands_of_the_java_class() {
     assert!(check("collapsed,total", Action::Dump, Some(Format::Collapsed)).output.expect("one").total);
@@ -75,7 +75,7 @@ fn commands_of_the_java_class() {
     assert_eq!(result(&unnamed).1.format, Format::Text);
 }
 
-/// As a plug-in of game servers and an agent for traces write them.
+/// Commands of a plug-in of game servers and of an agent for traces.
 #[test]
 fn commands_of_other_programs() {
     let text = "start,event=wall,alloc=524287,interval=4000us,threads,jfr,file=a.tmp,loglevel=NONE,filter,clock=monotonic";
@@ -205,7 +205,7 @@ fn words_without_effect_warn() {
     );
 }
 
-/// What asks for something else than CPU or wall time is no CPU profile.
+/// A request for another event than CPU or wall time gives no CPU profile.
 #[test]
 fn other_events_are_refused() {
     for text in
@@ -232,7 +232,7 @@ fn mistakes_say_what_to_write_instead() {
     assert_eq!(error, OptionError::NoCommand);
 }
 
-/// As `asprof` of async-profiler 4.5 writes them.
+/// Commands of `asprof` in async-profiler 4.5.
 #[test]
 fn commands_of_the_launcher() {
     let log = "log=/tmp/asprof-log.12.34";
@@ -252,7 +252,7 @@ fn commands_of_the_launcher() {
 
 /// The command checks a text for another process.
 #[test]
-fn what_only_the_jvm_knows_is_not_checked_by_the_command() {
+fn the_command_does_not_check_values_that_depend_on_the_jvm() {
     let text = "file=%{NO_SUCH_VARIABLE}/x,logfile=%{NO_SUCH_VARIABLE},tokenfile=/no/such/file";
     assert!(Request::parse(Door::Command, text).is_ok());
     for part in text.split(',') {

@@ -46,7 +46,7 @@ use crate::vm::tables::{Preparation, VmTables};
 use crate::vm::thread_layout;
 use agent_options::{ClockOption, Mode, Options};
 
-/// What all steps need.
+/// The inputs of all steps.
 struct Start {
     options: Options,
     host: Host,
@@ -76,7 +76,7 @@ struct Handler {
     now: fn() -> u64,
 }
 
-/// What the sampler thread shares with the callbacks of the VM and with the thread of `mode=jvmti`.
+/// Parts that the sampler thread shares with the callbacks of the VM and the thread of `mode=jvmti`.
 struct Parts {
     symbols: Arc<HiddenSymbols>,
     unloading: Arc<Unloading>,
@@ -156,7 +156,7 @@ impl Start {
         Ok((CheckedVm { hotspot, offsets, frozen, compilers, evidence }, room))
     }
 
-    /// Returns the offsets for virtual threads' frames in the heap, which live for ever; `None` where these frames
+    /// Returns the offsets for virtual threads' frames in the heap, which are never freed; `None` if these frames
     /// cannot be followed, and stacks end at the return barrier.
     fn frozen_offsets(&self, hotspot: &HotSpot) -> Option<&'static FrozenOffsets> {
         static OFFSETS: OnceLock<Option<FrozenOffsets>> = OnceLock::new();
@@ -327,7 +327,7 @@ impl Start {
         JavaThreads::new(registry, jvmti, memory, offsets, self.jni, self.thread)
     }
 
-    /// Starts the thread that asks the VM for stack traces, in `mode=jvmti`.
+    /// Starts the thread that takes stack traces of the VM, in `mode=jvmti`.
     fn trace_thread(
         &self,
         parts: Parts,
