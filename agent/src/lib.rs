@@ -36,7 +36,7 @@ pub mod handler;
 pub mod hooks;
 #[allow(unsafe_code, reason = "raw function tables of the VM")]
 pub mod jvmti;
-pub mod profile;
+mod profile;
 mod program_api;
 #[allow(unsafe_code, reason = "live stacks and functions for C programs")]
 pub mod stack_api;
@@ -120,12 +120,12 @@ pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
 #[allow(unsafe_code, reason = "entry point")]
 unsafe fn arguments(vm: *mut JavaVM, options: *const c_char) -> (Vm, String) {
     mark::show_agent();
-    // SAFETY: by the caller's promise.
+    // SAFETY: the VM passes its own pointer.
     let vm = unsafe { Vm::new(vm) };
     if options.is_null() {
         return (vm, String::new());
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: not null, so a NUL-terminated string.
     (vm, unsafe { CStr::from_ptr(options) }.to_string_lossy().into_owned())
 }
 

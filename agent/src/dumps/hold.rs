@@ -17,7 +17,6 @@
 )]
 
 use core::cell::UnsafeCell;
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
@@ -25,6 +24,7 @@ use libc::{c_int, c_void, siginfo_t};
 use parking_lot::{Mutex, MutexGuard};
 use stackwalk::Capture;
 
+use super::request::{handler_action, set_action, sleep};
 use crate::handler::install::{Mask, SignalError, current_action};
 use crate::handler::own_stack::{self, BlockOffset};
 use crate::handler::ucontext;
@@ -135,10 +135,7 @@ impl Holder {
         SUM_NS.store(0, Ordering::Relaxed);
         // SAFETY: no handler uses the record before the first request, and only one holder exists.
         unsafe { (*REQUEST.held.get()).block = block };
-        // SAFETY: all-zero bytes are a valid sigaction.
-        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        action.sa_sigaction = on_hold as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        let mut action = handler_action(on_hold as *const () as usize);
         // Another handler must not interrupt the wait.
         // SAFETY: `sa_mask` is a valid signal set to write to.
         unsafe { libc::sigfillset(&raw mut action.sa_mask) };
@@ -191,7 +188,7 @@ impl Holder {
             if gives_up {
                 return Err(NotHeld::Silent);
             }
-            pause();
+            sleep(PAUSE_NS);
         }
         // SAFETY: the handler stored it before HELD, and writes it again only after another request.
         let capture = unsafe { (*REQUEST.held.get()).capture };
@@ -204,9 +201,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // SAFETY: all-zero bytes are a valid sigaction.
-        let mut ignore: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        ignore.sa_sigaction = libc::SIG_IGN;
+        let ignore = handler_action(libc::SIG_IGN);
         // The kernel discards queued signals of all threads when their action becomes to ignore them. A refusal
         // leaves the handler, which does nothing without a request.
         let _ = set_action(self.signal, &ignore);
@@ -214,17 +209,11 @@ impl Drop for Holder {
     }
 }
 
-fn set_action(signal: c_int, action: &libc::sigaction) -> Result<(), SignalError> {
-    // SAFETY: the action is complete; a handler in it is never unloaded.
-    let outcome = unsafe { libc::sigaction(signal, action, core::ptr::null_mut()) };
-    if outcome != 0 { Err(SignalError::Refused(std::io::Error::last_os_error())) } else { Ok(()) }
-}
-
 /// Queues a signal with a value to a thread of this process; returns false if there is no such thread.
 fn queue_signal(tid: i32, signal: c_int, value: u64) -> bool {
-    // SAFETY: getpid and getuid always succeed.
+    // SAFETY: getpid always succeeds.
     let pid = unsafe { libc::getpid() };
-    // SAFETY: as above.
+    // SAFETY: getuid always succeeds.
     let uid = unsafe { libc::getuid() };
     let info =
         QueuedSignal { signal, errno: 0, code: libc::SI_QUEUE, padding: 0, pid, uid, value, rest: [0; 12] };
@@ -232,19 +221,12 @@ fn queue_signal(tid: i32, signal: c_int, value: u64) -> bool {
     unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) == 0 }
 }
 
-/// Sleeps a little. Signal safe.
-fn pause() {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NS };
-    // SAFETY: the time is valid, and the rest is not asked for. An early end changes nothing.
-    unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
-}
-
 /// # Safety
 /// Called by the kernel only.
 unsafe extern "C" fn on_hold(_signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: errno of the calling thread always exists.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the calling thread's own variable.
     let saved_errno = unsafe { errno.read() };
     // SAFETY: the kernel passes a valid siginfo.
     if let Some(info) = unsafe { info.as_ref() }
@@ -255,7 +237,7 @@ unsafe extern "C" fn on_hold(_signal: c_int, info: *mut siginfo_t, context: *mut
         // SAFETY: the kernel's context.
         unsafe { wait_while_held(number, context) };
     }
-    // SAFETY: as above.
+    // SAFETY: the calling thread's own variable.
     unsafe { errno.write(saved_errno) }
 }
 
@@ -269,7 +251,7 @@ unsafe fn wait_while_held(number: u64, context: *mut c_void) {
     if word.compare_exchange(asked, storing, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: the context is the kernel's.
     let mut capture = unsafe { ucontext::registers(context) };
     // SAFETY: in the state STORING the record belongs to this handler.
     let record = unsafe { &mut *REQUEST.held.get() };
@@ -284,7 +266,7 @@ unsafe fn wait_while_held(number: u64, context: *mut c_void) {
             let _ = word.compare_exchange(held, number | IDLE, Ordering::AcqRel, Ordering::Relaxed);
             break;
         }
-        pause();
+        sleep(PAUSE_NS);
     }
     let ns = ucontext::monotonic().saturating_sub(begin);
     LONGEST_NS.fetch_max(ns, Ordering::Relaxed);

@@ -80,7 +80,7 @@ pub struct Requests {
 // SAFETY: `dying` is written between STORING and DYING by one handler, and read after DYING; the rest is atomic or
 // constant.
 unsafe impl Sync for Requests {}
-// SAFETY: as above; nothing belongs to a thread.
+// SAFETY: no field belongs to a thread.
 unsafe impl Send for Requests {}
 
 /// The record of the installed handlers.
@@ -118,10 +118,14 @@ impl Requests {
         // Release: pairs with the handlers' Acquire.
         REQUESTS.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
         if on_abort {
-            set_handler(libc::SIGABRT, self::on_abort as *const () as usize)?;
+            set_action(libc::SIGABRT, &handler_action(self::on_abort as *const () as usize))?;
             FAULTS.into_iter().try_for_each(let_abort_through)?;
         }
-        if self.signal == 0 { Ok(()) } else { set_handler(self.signal, on_request as *const () as usize) }
+        if self.signal == 0 {
+            Ok(())
+        } else {
+            set_action(self.signal, &handler_action(on_request as *const () as usize))
+        }
     }
 
     /// Names the calling thread as the one that writes stacks: it must not wait for itself.
@@ -201,23 +205,35 @@ impl Requests {
         while self.state.load(Ordering::Acquire) != DUMPED
             && ucontext::monotonic().saturating_sub(begin) < LONGEST_WAIT_NS
         {
-            pause();
+            sleep(PAUSE_NS);
         }
     }
 }
 
-fn set_handler(signal: c_int, handler: usize) -> Result<(), SignalError> {
+/// Returns the action that runs `handler`, on the alternate stack if there is one and with an empty mask.
+pub(super) fn handler_action(handler: usize) -> libc::sigaction {
     // SAFETY: all-zero bytes are a valid sigaction, and an empty mask.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handler;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    set_action(signal, &action)
+    action
 }
 
-fn set_action(signal: c_int, action: &libc::sigaction) -> Result<(), SignalError> {
+/// Sets the action of a signal. Signal safe.
+///
+/// # Errors
+/// [`SignalError::Refused`].
+pub(super) fn set_action(signal: c_int, action: &libc::sigaction) -> Result<(), SignalError> {
     // SAFETY: the action is complete; a handler in it is never unloaded.
     let outcome = unsafe { libc::sigaction(signal, action, core::ptr::null_mut()) };
     if outcome != 0 { Err(SignalError::Refused(std::io::Error::last_os_error())) } else { Ok(()) }
+}
+
+/// Sleeps less than a second. Signal safe.
+pub(super) fn sleep(ns: i64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: ns };
+    // SAFETY: the time is valid, and the rest is not requested. An early end changes nothing.
+    unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
 }
 
 /// Signals of faults, which the VM handles and may die of.
@@ -240,13 +256,6 @@ fn let_abort_through(signal: c_int) -> Result<(), SignalError> {
 fn own_tid() -> i32 {
     // SAFETY: gettid always succeeds.
     unsafe { libc::gettid() }
-}
-
-/// Sleeps a little. Signal safe.
-fn pause() {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NS };
-    // SAFETY: the time is valid, and the rest is not asked for. An early end changes nothing.
-    unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
 }
 
 /// Handler of SIGABRT.
@@ -279,7 +288,7 @@ unsafe extern "C" fn on_request(signal: c_int, info: *mut siginfo_t, context: *m
     let Some(requests) = (unsafe { REQUESTS.load(Ordering::Acquire).as_ref() }) else { return };
     // SAFETY: errno of the calling thread always exists.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the calling thread's own variable.
     let saved_errno = unsafe { errno.read() };
     if requests.is_of_this_process() {
         requests.arrived.fetch_add(1, Ordering::AcqRel);
@@ -287,6 +296,6 @@ unsafe extern "C" fn on_request(signal: c_int, info: *mut siginfo_t, context: *m
     }
     // SAFETY: read from the kernel for this signal; the kernel's arguments.
     unsafe { call_action(&requests.signal_before, signal, info, context) };
-    // SAFETY: as above.
+    // SAFETY: the calling thread's own variable.
     unsafe { errno.write(saved_errno) }
 }

@@ -192,7 +192,7 @@ impl Jni {
         method: jmethodID,
         arguments: &[jvalue],
     ) -> Option<i64> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `method` is one of the object's class, and takes these arguments.
         let value =
             unsafe { (self.functions().CallLongMethodA)(self.env, object, method, arguments.as_ptr()) };
         self.clear_if_thrown()?;
@@ -273,7 +273,7 @@ impl Jni {
     ) -> Option<()> {
         let (name, signature) = (name.as_ptr().cast_mut(), signature.as_ptr().cast_mut());
         let method = JNINativeMethod { name, signature, fnPtr: function };
-        // SAFETY: one method, by the caller's promise.
+        // SAFETY: one method, whose function has this signature.
         let code = unsafe { (self.functions().RegisterNatives)(self.env, class, &raw const method, 1) };
         self.clear_unless(code == 0)
     }
@@ -294,7 +294,7 @@ impl Jni {
 
     /// Deletes a local reference, which must not be used again.
     pub(crate) fn release(&self, reference: jobject) {
-        // SAFETY: a local reference of this thread, by the caller's promise the last use.
+        // SAFETY: a local reference of this thread, which is not used again.
         unsafe { (self.functions().DeleteLocalRef)(self.env, reference) };
     }
 

@@ -9,9 +9,7 @@
 use std::ffi::{CStr, CString};
 
 use jni::sys::jint;
-use jvmti_sys::{
-    jthread, jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo,
-};
+use jvmti_sys::{jthread, jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode};
 use sampler_thread::characters::from_modified_utf8;
 use sampler_thread::pacing::Pacer;
 
@@ -91,7 +89,7 @@ pub struct Jvmti {
 
 // SAFETY: a JVMTI environment may be used from any thread that is attached to the VM (JVMTI specification).
 unsafe impl Send for Jvmti {}
-// SAFETY: as above; the wrapper is never changed.
+// SAFETY: any attached thread may use the environment, and the wrapper is never changed.
 unsafe impl Sync for Jvmti {}
 
 /// How far the VM has come.
@@ -209,14 +207,6 @@ impl Jvmti {
         outcome
     }
 
-    /// Returns the name of a thread.
-    pub fn thread_name(&self, thread: ThreadRef) -> Option<String> {
-        let mut info = jvmtiThreadInfo::default();
-        jvmti_call!(self, GetThreadInfo: fn(jthread, *mut jvmtiThreadInfo), thread.0, &raw mut info).ok()?;
-        // SAFETY: the VM returned this string.
-        unsafe { self.take_string(info.name) }
-    }
-
     /// Returns the calling thread.
     pub fn current_thread(&self) -> Option<ThreadRef> {
         let mut thread: jthread = std::ptr::null_mut();
@@ -244,7 +234,7 @@ impl Jvmti {
         if array.is_null() {
             return Vec::new();
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: not null, so `count` elements of the VM.
         let copy = unsafe { std::slice::from_raw_parts(array, usize::try_from(count).unwrap_or(0)) }.to_vec();
         self.deallocate(array.cast());
         copy
@@ -258,7 +248,7 @@ impl Jvmti {
         if text.is_null() {
             return None;
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: not null, so a NUL-terminated string of the VM.
         let copy = from_modified_utf8(unsafe { CStr::from_ptr(text) }.to_bytes()).into_owned();
         self.deallocate(text.cast());
         Some(copy)

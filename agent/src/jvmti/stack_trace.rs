@@ -29,17 +29,10 @@ impl Jvmti {
     /// # Errors
     /// As the JVMTI functions, and -1 for more frames than are read.
     pub fn stack_trace(&self, thread: ThreadRef) -> Result<Vec<VmFrame>, JvmtiError> {
-        let mut frames = [jvmtiFrameInfo::default(); MAX_FRAMES];
-        let mut count: jint = 0;
-        jvmti_call!(
-            self,
-            GetStackTrace: fn(jthread, jint, jint, *mut jvmtiFrameInfo, *mut jint),
-            thread.0, 0, MAX_FRAMES as jint, frames.as_mut_ptr(), &raw mut count
-        )?;
-        let count = usize::try_from(count).unwrap_or(0);
-        match frames.get(..count) {
-            Some(frames) if count < MAX_FRAMES => frames.iter().map(|frame| self.vm_frame(frame)).collect(),
-            _ => Err(JvmtiError { function: "GetStackTrace", code: -1 }),
+        let frames = self.raw_frames(thread, MAX_FRAMES)?;
+        match frames.len() < MAX_FRAMES {
+            true => frames.iter().map(|frame| self.vm_frame(frame)).collect(),
+            false => Err(JvmtiError { function: "GetStackTrace", code: -1 }),
         }
     }
 
@@ -49,6 +42,15 @@ impl Jvmti {
     /// # Errors
     /// As GetStackTrace.
     pub fn frames_of(&self, thread: ThreadRef, most: usize) -> Result<Vec<(u64, i64)>, JvmtiError> {
+        let frames = self.raw_frames(thread, most)?;
+        Ok(frames.iter().map(|frame| (frame.method as u64, frame.location)).collect())
+    }
+
+    /// Returns at most `most` frames of a thread, newest first.
+    ///
+    /// # Errors
+    /// As GetStackTrace.
+    pub fn raw_frames(&self, thread: ThreadRef, most: usize) -> Result<Vec<jvmtiFrameInfo>, JvmtiError> {
         let mut frames = vec![jvmtiFrameInfo::default(); most];
         let mut count: jint = 0;
         jvmti_call!(
@@ -56,8 +58,8 @@ impl Jvmti {
             GetStackTrace: fn(jthread, jint, jint, *mut jvmtiFrameInfo, *mut jint),
             thread.0, 0, jint::try_from(most).unwrap_or(jint::MAX), frames.as_mut_ptr(), &raw mut count
         )?;
-        let frames = frames.iter().take(usize::try_from(count).unwrap_or(0));
-        Ok(frames.map(|frame| (frame.method as u64, frame.location)).collect())
+        frames.truncate(usize::try_from(count).unwrap_or(0));
+        Ok(frames)
     }
 
     fn vm_frame(&self, frame: &jvmtiFrameInfo) -> Result<VmFrame, JvmtiError> {

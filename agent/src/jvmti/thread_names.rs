@@ -62,7 +62,7 @@ pub fn of_running(vm: Vm) -> Vec<(u64, String)> {
 unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
     // SAFETY: the VM passes the environment of the calling thread.
     let jni = unsafe { Jni::new(env.cast()) };
-    // SAFETY: and a reference to it.
+    // SAFETY: the VM passes a reference to the calling thread.
     let thread = unsafe { ThreadRef::new(thread) };
     guard::callback(|| {
         if let (Some(address), Some(name)) = (jni.java_thread(thread), jni.thread_name(thread)) {
@@ -74,7 +74,7 @@ unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thr
 unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
     // SAFETY: the VM passes the environment of the calling thread.
     let jni = unsafe { Jni::new(env.cast()) };
-    // SAFETY: and a reference to it.
+    // SAFETY: the VM passes a reference to the calling thread.
     let thread = unsafe { ThreadRef::new(thread) };
     guard::callback(|| {
         if let Some(address) = jni.java_thread(thread) {

@@ -27,7 +27,7 @@ pub struct Vm {
 
 // SAFETY: the invocation functions may be called by any thread (JNI specification, "The Invocation API").
 unsafe impl Send for Vm {}
-// SAFETY: as above; the wrapper is never changed.
+// SAFETY: the invocation functions may be called by any thread, and the wrapper is never changed.
 unsafe impl Sync for Vm {}
 
 impl Vm {

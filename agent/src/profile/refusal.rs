@@ -18,19 +18,15 @@ pub enum Refusal {
     /// The request itself is wrong.
     #[error("{0}")]
     Request(String),
-    /// Another profile runs.
     #[error("this JVM is being profiled already; that profile continues, attach with 'stop' to end it")]
     Running,
-    /// The last profile has samples to deliver.
     #[error("the last profile of this JVM still has samples to deliver; try again in some seconds")]
     Delivering,
-    /// An internal error has switched the agent off.
     #[error("an internal error has switched the agent off in this JVM; restart the JVM to profile it")]
     Off,
-    /// No profile runs, in async-profiler's words.
+    // In async-profiler's words, which programs compare.
     #[error("Profiler is not active")]
     NotActive,
-    /// No profile has been started, in async-profiler's words.
     #[error("Profiler has not started")]
     NotStarted,
     /// The profile has no result of this kind, or it cannot be read.
@@ -38,91 +34,57 @@ pub enum Refusal {
     NoResult(String),
     /// A result cannot be written.
     #[error("cannot write {}: {error}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The recording file cannot be written.
+    File { path: PathBuf, error: io::Error },
     #[error("cannot write file={path}: {error}; choose a writable path")]
-    Recording {
-        /// The file.
-        path: String,
-        /// Why.
-        error: io::Error,
-    },
-    /// There is no place for a recording without a name.
+    Recording { path: String, error: io::Error },
     #[error("no place for the recording: {0}; name one with file=NAME.tickwalk")]
     Storage(io::Error),
-    /// The VM is being created.
     #[error("the JVM is still starting; try again in some seconds")]
     VmStarts,
-    /// The VM has reported its end.
     #[error("the JVM is ending")]
     VmEnds,
     /// The VM does not accept the calling thread.
     #[error("{0}")]
     Thread(JvmtiError),
-    /// The VM offers no usable JVMTI.
     #[error("unsupported JVM: no JVMTI 1.2 ({0}); Tickwalk needs HotSpot 11 or newer")]
     Jvmti(JvmtiError),
     /// The VM refuses the events of a profile.
     #[error("{0}")]
     Events(JvmtiError),
-    /// The VM is not a HotSpot whose layout is known.
     #[error("unsupported JVM: {name} ({reason}); Tickwalk needs HotSpot 11 or newer")]
     UnsupportedVm {
         /// `java.vm.name` and version.
         name: String,
-        /// The missing feature.
         reason: String,
     },
-    /// Method ids of this JDK are numbers instead of addresses.
     #[error(
         "mode=jvmti reads the ids of methods as JDK 11 to 25 make them, and this is JDK {0}; leave mode= out"
     )]
     TracesOfLaterJdk(u32),
-    /// The certificates for the collector cannot be used.
     #[error("collector=tls:{address}: {error}")]
-    Certificates {
-        /// The collector's address.
-        address: String,
-        /// Why.
-        error: TlsError,
-    },
-    /// Samples would cross a network unencrypted.
+    Certificates { address: String, error: TlsError },
     #[error(
         "collector={address} is not on this machine: use collector=tls:{address}, or add insecure to send \
          samples unencrypted"
     )]
-    Unencrypted {
-        /// The collector's address.
-        address: String,
-    },
-    /// No signal can be used.
+    Unencrypted { address: String },
     #[error("{0}")]
     Signal(#[from] SignalError),
-    /// The kernel grants no perf events.
     #[error("{0}")]
     PerfEvents(PerfEventError),
-    /// Memory for queues and copies could not be mapped.
     #[error("cannot map memory for samples: {0}; raise the limit of virtual memory (ulimit -v)")]
     Memory(io::Error),
-    /// CPU clocks cannot be read.
     #[error(
         "the CPU clocks of threads cannot be read ({0}): a filter of system calls (seccomp) refuses clock_gettime; allow it"
     )]
     Clock(io::Error),
-    /// A thread of the profile could not be started.
     #[error(
         "cannot start a thread: {0}; raise the limit of threads (ulimit -u, or pids.max of the control group)"
     )]
     NoThread(io::Error),
-    /// The occasions for dumps cannot be followed.
+    /// No dumps are made at `crashstacks=`, `dumpsignal=` or `dumpcpu=`.
     #[error("{0}")]
     Dumps(String),
-    /// The sampler thread ended before the start returned.
     #[error("the profile has ended at once")]
     EndedAtOnce,
 }

@@ -48,7 +48,7 @@ impl From<Refusal> for Error {
 /// `options` is null or NUL-terminated; `size` bytes lie at `text`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tickwalk_start(options: *const c_char, text: *mut c_char, size: usize) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a NUL-terminated text.
     let options = unsafe { text_at(options) };
     let body = || {
         let request = start::request(Door::C, &options.unwrap_or_default()).map_err(Refusal::from)?;
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn tickwalk_start(options: *const c_char, text: *mut c_cha
         messages::warn(&request);
         Ok(start::now(vm()?, &request)?)
     };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller has `size` bytes at `text`.
     unsafe { answer(text, size, || body().map(|()| String::new())) }
 }
 
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn tickwalk_start(options: *const c_char, text: *mut c_cha
 /// `size` bytes lie at `text`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tickwalk_stop(text: *mut c_char, size: usize) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller has `size` bytes at `text`.
     unsafe { answer(text, size, || Ok(run::stop(vm()?).map(|()| String::new())?)) }
 }
 
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn tickwalk_stop(text: *mut c_char, size: usize) -> c_int 
 /// `path` is null or NUL-terminated; `size` bytes lie at `text`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tickwalk_dump(path: *const c_char, text: *mut c_char, size: usize) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes null or a NUL-terminated text.
     let path = unsafe { text_at(path) };
     let body = || {
         let path = path.filter(|path| !path.is_empty());
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn tickwalk_dump(path: *const c_char, text: *mut c_char, s
         results::dump_to(Path::new(&path), Output::of(format_of(&path).unwrap_or(Format::Text)))?;
         Ok(String::new())
     };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller has `size` bytes at `text`.
     unsafe { answer(text, size, body) }
 }
 
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn tickwalk_dump(path: *const c_char, text: *mut c_char, s
 /// `size` bytes lie at `text`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tickwalk_status(text: *mut c_char, size: usize) -> c_int {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller has `size` bytes at `text`.
     unsafe { answer(text, size, || Ok(status::described())) }
 }
 
@@ -133,7 +133,7 @@ unsafe fn text_at(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: not null, so NUL-terminated as the caller promises.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 

@@ -14,7 +14,6 @@ use std::ffi::{CStr, c_void};
 use jni::sys::{
     JNI_VERSION_1_6, JNIEnv, JavaVM, jboolean, jbyteArray, jclass, jint, jlong, jmethodID, jobject, jstring,
 };
-use jvmti_sys::{jthread, jvmtiFrameInfo};
 
 use crate::guest::log;
 use crate::jvmti::jni_calls::Jni;
@@ -91,16 +90,8 @@ fn loading_class(jni: Jni, jvmti: &Jvmti) -> Option<jclass> {
         jni.release(class);
         method
     });
-    let mut frames = [jvmtiFrameInfo::default(); MAX_FRAMES];
-    let mut count: jint = 0;
-    let this: jthread = std::ptr::null_mut();
-    jvmti_call!(
-        jvmti,
-        GetStackTrace: fn(jthread, jint, jint, *mut jvmtiFrameInfo, *mut jint),
-        this, 0, MAX_FRAMES as jint, frames.as_mut_ptr(), &raw mut count
-    )
-    .ok()?;
-    let methods = frames.iter().take(usize::try_from(count).unwrap_or(0)).map(|frame| frame.method.cast());
+    let frames = jvmti.raw_frames(jvmti.current_thread()?, MAX_FRAMES).ok()?;
+    let methods = frames.iter().map(|frame| frame.method.cast());
     let mut callers = methods.skip_while(|method: &jmethodID| !loaders.contains(&Some(*method))).skip(1);
     let mut class: jclass = std::ptr::null_mut();
     jvmti_call!(jvmti, GetMethodDeclaringClass: fn(jmethodID, *mut jclass), callers.next()?, &raw mut class)

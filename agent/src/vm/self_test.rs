@@ -66,7 +66,7 @@ impl Subject<'_> {
     pub fn evidence(&self) -> Option<Evidence> {
         let threads = self.jvmti.all_threads();
         let names: Vec<_> =
-            threads.iter().take(MAX_THREADS).map(|thread| self.jvmti.thread_name(*thread)).collect();
+            threads.iter().take(MAX_THREADS).map(|thread| self.jni.thread_name(*thread)).collect();
         PARKED.into_iter().find_map(|name| {
             let place = names.iter().position(|found| found.as_deref() == Some(name))?;
             self.evidence_of(*threads.get(place)?, name)

@@ -9,66 +9,17 @@
 use profile::text::pattern::matches;
 
 /// Parts of names that mark a secret, in small letters.
-const SECRET_PARTS: [&str; 11] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "secret",
-    "token",
-    "credential",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "authorization",
-];
+const SECRET_PARTS: &str =
+    "password passwd passphrase pwd secret token credential apikey accesskey privatekey authorization";
 
 /// Words that mark a secret as a whole word of a name: parts of other words, such as `path` and `keyboard`, mean
 /// nothing.
-const SECRET_WORDS: [&str; 18] = [
-    "pass",
-    "dbpass",
-    "userpass",
-    "pw",
-    "cred",
-    "creds",
-    "auth",
-    "oauth",
-    "jwt",
-    "bearer",
-    "pat",
-    "key",
-    "keys",
-    "sig",
-    "signature",
-    "pin",
-    "otp",
-    "cookie",
-];
+const SECRET_WORDS: &str = "pass dbpass userpass pw cred creds auth oauth jwt bearer pat key keys sig signature pin otp \
+     cookie";
 
-/// Words behind a secret's name that tell of what kind its value is, which is no secret then: a place, a size, a way.
-const NO_SECRET_WORDS: [&str; 20] = [
-    "path",
-    "file",
-    "dir",
-    "folder",
-    "store",
-    "url",
-    "uri",
-    "host",
-    "port",
-    "type",
-    "alg",
-    "algorithm",
-    "size",
-    "length",
-    "count",
-    "timeout",
-    "ttl",
-    "enabled",
-    "mode",
-    "class",
-];
+/// Last words of names whose values are no secrets but a place, a size or a kind, as in `key-file`.
+const NO_SECRET_WORDS: &str = "path file dir folder store url uri host port type alg algorithm size length count timeout ttl \
+     enabled mode class";
 
 /// Text in place of a secret.
 const HIDDEN: &str = "***";
@@ -151,7 +102,7 @@ impl Redaction {
         of_property.into_iter().chain([plain]).any(|name| {
             let small = name.to_lowercase();
             let letters = small.replace(['-', '_', '.'], "");
-            SECRET_PARTS.iter().any(|part| letters.contains(part))
+            SECRET_PARTS.split(' ').any(|part| letters.contains(part))
                 || self.patterns.iter().any(|pattern| matches(pattern, &small))
                 || has_secret_word(name)
         })
@@ -164,10 +115,9 @@ fn has_secret_word(name: &str) -> bool {
         return false;
     }
     let words = words(name);
-    let is_one_of =
-        |word: Option<&String>, known: &[&str]| word.is_some_and(|word| known.contains(&word.as_str()));
-    !is_one_of(words.last(), &NO_SECRET_WORDS)
-        && words.iter().any(|word| is_one_of(Some(word), &SECRET_WORDS))
+    let is_one_of = |word: &String, known: &str| known.split(' ').any(|known| known == word);
+    !words.last().is_some_and(|last| is_one_of(last, NO_SECRET_WORDS))
+        && words.iter().any(|word| is_one_of(word, SECRET_WORDS))
 }
 
 /// Returns the words of a name, in small letters.

@@ -53,108 +53,80 @@ pub(crate) enum Meaning {
 use Meaning::{NoEffect, NotSampled, Read, SameAs};
 use Reading::Done;
 
-/// Reason for words about the looks of results.
-const LOOKS: Meaning = NoEffect("pages, texts and stacks have looks of their own");
-/// Reason for words about stacks of the kernel.
-const KERNEL: Meaning =
-    NoEffect("samples have no frames of the kernel, and time there is part of the caller's");
-/// Reason for words that select stacks.
-const SELECTION: Meaning = NoEffect(
-    "the agent keeps all stacks; select when you read them, as in tickwalk top --include PATTERN FILE",
-);
-/// Reason for words that bound memory or files.
-const BOUNDS: Meaning = NoEffect("the size of memory and files follows from the samples");
-/// Reason for words that let something else begin or end a profile.
-const TRIGGER: Meaning = NoEffect("a profile begins and ends by start, stop, timeout and loop");
-/// Reason for words about further facts of samples.
-const FACTS: Meaning = NoEffect("samples have no such fact");
-
 /// All words.
-pub(crate) static WORDS: &[(&str, Meaning)] = &[
-    ("start", Meaning::Action(Action::Start)),
-    ("resume", Meaning::Action(Action::Resume)),
-    ("stop", Meaning::Action(Action::Stop)),
-    ("dump", Meaning::Action(Action::Dump)),
-    ("status", Meaning::Action(Action::Status)),
-    ("stacks", Meaning::Action(Action::Stacks)),
-    ("check", Meaning::Action(Action::Check)),
-    ("list", Meaning::Action(Action::List)),
-    ("version", Read(|draft, _| draft.act(Action::Version))),
-    ("reply", Read(Draft::reply)),
-    ("collapsed", Meaning::Format(Format::Collapsed)),
-    ("flamegraph", Meaning::Format(Format::Page)),
-    ("tree", Meaning::Format(Format::Page)),
-    ("jfr", Meaning::Format(Format::Jfr)),
-    ("jfropts", Meaning::Format(Format::Jfr)),
-    ("jfrsync", Read(Draft::jfr_with_events_of_the_jdk)),
-    ("otlp", Meaning::Format(Format::Otlp)),
-    ("text", Meaning::Format(Format::Text)),
-    ("summary", Read(Draft::summary)),
-    ("traces", Read(Draft::traces)),
-    ("flat", Read(Draft::flat)),
-    ("samples", Read(|draft, _| draft.weigh(false))),
-    ("total", Read(|draft, _| draft.weigh(true))),
-    ("event", Read(Draft::event)),
-    ("cpu", Read(|draft, _| draft.event(Some("cpu")))),
-    ("wall", Read(Draft::wall)),
-    ("all", Read(Draft::all)),
-    ("alloc", NotSampled),
-    ("live", NotSampled),
-    ("lock", NotSampled),
-    ("nativelock", NotSampled),
-    ("nativemem", NotSampled),
-    ("proc", NotSampled),
-    ("trace", NotSampled),
-    ("tlab", NoEffect("allocation is not sampled")),
-    ("nofree", NoEffect("allocation is not sampled")),
-    ("interval", Read(Draft::interval)),
-    ("jstackdepth", Read(Draft::stack_depth)),
-    ("timeout", SameAs("duration")),
-    ("threads", Read(Draft::threads)),
-    ("filter", Read(Draft::filter)),
-    ("cstack", Read(Draft::native_stacks)),
-    ("log", Read(Draft::log)),
-    ("loglevel", SameAs("log")),
-    ("quiet", Read(Draft::quiet)),
-    ("clock", Read(Draft::clock)),
-    ("simple", LOOKS),
-    ("dot", Read(Draft::dotted)),
-    ("norm", LOOKS),
-    ("sig", LOOKS),
-    ("ann", LOOKS),
-    ("lib", LOOKS),
-    ("title", LOOKS),
-    ("width", LOOKS),
-    ("height", LOOKS),
-    ("minwidth", LOOKS),
-    ("reverse", LOOKS),
-    ("inverted", LOOKS),
-    ("include", SELECTION),
-    ("exclude", SELECTION),
-    ("alluser", KERNEL),
-    ("allkernel", KERNEL),
-    ("framebuf", BOUNDS),
-    ("mcache", BOUNDS),
-    ("memlimit", BOUNDS),
-    ("ratelimit", BOUNDS),
-    ("chunksize", BOUNDS),
-    ("chunktime", BOUNDS),
-    ("begin", TRIGGER),
-    ("end", TRIGGER),
-    ("ttsp", TRIGGER),
-    ("nostop", TRIGGER),
-    ("sched", FACTS),
-    ("record-cpu", FACTS),
-    ("target-cpu", FACTS),
-    ("features", NoEffect("stacks are walked in one way")),
-    ("safemode", NoEffect("stacks are walked in one way")),
-    ("nobatch", NoEffect("each sample is kept")),
-    ("fdtransfer", NoEffect("perf events are opened by the JVM itself")),
+pub(crate) static WORDS: &[(&[&str], Meaning)] = &[
+    (&["start"], Meaning::Action(Action::Start)),
+    (&["resume"], Meaning::Action(Action::Resume)),
+    (&["stop"], Meaning::Action(Action::Stop)),
+    (&["dump"], Meaning::Action(Action::Dump)),
+    (&["status"], Meaning::Action(Action::Status)),
+    (&["stacks"], Meaning::Action(Action::Stacks)),
+    (&["check"], Meaning::Action(Action::Check)),
+    (&["list"], Meaning::Action(Action::List)),
+    (&["version"], Read(|draft, _| draft.act(Action::Version))),
+    (&["reply"], Read(Draft::reply)),
+    (&["collapsed"], Meaning::Format(Format::Collapsed)),
+    (&["flamegraph", "tree"], Meaning::Format(Format::Page)),
+    (&["jfr", "jfropts"], Meaning::Format(Format::Jfr)),
+    (&["jfrsync"], Read(Draft::jfr_with_events_of_the_jdk)),
+    (&["otlp"], Meaning::Format(Format::Otlp)),
+    (&["text"], Meaning::Format(Format::Text)),
+    (&["summary"], Read(Draft::summary)),
+    (&["traces"], Read(Draft::traces)),
+    (&["flat"], Read(Draft::flat)),
+    (&["samples"], Read(|draft, _| draft.weigh(false))),
+    (&["total"], Read(|draft, _| draft.weigh(true))),
+    (&["event"], Read(Draft::event)),
+    (&["cpu"], Read(|draft, _| draft.event(Some("cpu")))),
+    (&["wall"], Read(Draft::wall)),
+    (&["all"], Read(Draft::all)),
+    (&["alloc", "live", "lock", "nativelock", "nativemem", "proc", "trace"], NotSampled),
+    (&["tlab", "nofree"], NoEffect("allocation is not sampled")),
+    (&["interval"], Read(Draft::interval)),
+    (&["jstackdepth"], Read(Draft::stack_depth)),
+    (&["timeout"], SameAs("duration")),
+    (&["threads"], Read(Draft::threads)),
+    (&["filter"], Read(Draft::filter)),
+    (&["cstack"], Read(Draft::native_stacks)),
+    (&["log"], Read(Draft::log)),
+    (&["loglevel"], SameAs("log")),
+    (&["quiet"], Read(Draft::quiet)),
+    (&["clock"], Read(Draft::clock)),
+    (&["dot"], Read(Draft::dotted)),
+    (
+        &[
+            "simple", "norm", "sig", "ann", "lib", "title", "width", "height", "minwidth", "reverse",
+            "inverted",
+        ],
+        NoEffect("pages, texts and stacks have looks of their own"),
+    ),
+    (
+        &["include", "exclude"],
+        NoEffect(
+            "the agent keeps all stacks; select when you read them, as in tickwalk top --include PATTERN FILE",
+        ),
+    ),
+    (
+        &["alluser", "allkernel"],
+        NoEffect("samples have no frames of the kernel, and time there is part of the caller's"),
+    ),
+    (
+        &["framebuf", "mcache", "memlimit", "ratelimit", "chunksize", "chunktime"],
+        NoEffect("the size of memory and files follows from the samples"),
+    ),
+    (
+        &["begin", "end", "ttsp", "nostop"],
+        NoEffect("a profile begins and ends by start, stop, timeout and loop"),
+    ),
+    (&["sched", "record-cpu", "target-cpu"], NoEffect("samples have no such fact")),
+    (&["features", "safemode"], NoEffect("stacks are walked in one way")),
+    (&["nobatch"], NoEffect("each sample is kept")),
+    (&["fdtransfer"], NoEffect("perf events are opened by the JVM itself")),
 ];
 
 /// Returns the meaning of a word.
 pub(crate) fn meaning(name: &str) -> Option<&'static Meaning> {
-    WORDS.iter().find(|(word, _)| *word == name).map(|(_, meaning)| meaning)
+    WORDS.iter().find(|(words, _)| words.contains(&name)).map(|(_, meaning)| meaning)
 }
 
 /// Effects of words.

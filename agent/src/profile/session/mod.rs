@@ -35,7 +35,6 @@ const HANDLER_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A running profile.
 pub struct Session {
-    /// The JVMTI environment.
     pub jvmti: Jvmti,
     registry: Arc<Registry>,
     java_threads: JavaThreads,
@@ -52,7 +51,6 @@ impl Session {
         self.registry.judge_again(tid);
     }
 
-    /// Returns the Java threads.
     pub fn java_threads(&self) -> &JavaThreads {
         &self.java_threads
     }

@@ -26,7 +26,6 @@ const LAST_WITH_METHOD_ADDRESSES: u32 = 25;
 #[derive(Clone)]
 pub struct Host {
     pub vm: Vm,
-    /// The JVMTI environment.
     pub jvmti: Jvmti,
     /// File of the VM's library, and the address of its first byte.
     pub library: (PathBuf, u64),
@@ -54,14 +53,12 @@ impl Host {
 /// A profile before the VM is initialised.
 pub struct PreparedSession {
     pub(super) options: Options,
-    /// The VM.
     pub host: Host,
     pub(super) preparation: Preparation,
     pub(super) destinations: Destinations,
     pub(super) collector: Option<Target>,
     /// True once the VM reports garbage collection pauses to this session.
     pub has_pause_events: bool,
-    /// The timers' signal.
     pub(super) signal: i32,
     /// True if the program runs already.
     pub is_attached: bool,
