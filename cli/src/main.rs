@@ -1,8 +1,8 @@
 //! The `tickwalk` command: profiles the CPU time of Java programs and shows the results.
 //!
 //! Each verb is one file in `commands/`, which declares its options, calls the libraries and prints.
-//! Reports go to standard output, messages to standard error. The exit code is 0 for success, 1 for an error at run time,
-//! 2 for wrong usage; `record` returns the exit code of the program.
+//! Reports go to standard output, messages to standard error. The exit code is 0 for success, 1 for an error at run
+//! time, 2 for wrong usage; `record` returns the exit code of the program.
 //!
 //! Rooms, from the bottom up:
 //! - `output`: reports, tables and messages.
@@ -29,9 +29,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use launch::NotStarted;
 use options::agent_flags::WrongOptions;
+use output::tell;
 use profile::characters::shown;
 
-/// As clap returns it.
+/// Exit code of clap.
 const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(code) => code,
         Err(error) => {
-            output::tell(format_args!("tickwalk: {}", shown(&format!("{error:#}"))));
+            tell!("tickwalk: {}", shown(&format!("{error:#}")));
             exit_code(&error)
         }
     }

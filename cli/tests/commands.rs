@@ -375,7 +375,7 @@ fn a_gate_without_profiles_has_no_verdict() {
     }
 }
 
-/// The exit code is that of the program, also if nobody reads what is said about it (`2>&1 | head`).
+/// The exit code is that of the program, also if its messages are not read (`2>&1 | head`).
 #[test]
 fn a_closed_standard_error_is_no_failure() {
     let directory = script("java", "exit 7");
@@ -399,7 +399,7 @@ fn other_programs_get_the_agent_in_the_environment() {
 
 #[test]
 fn a_session_is_reported_and_its_files_written() {
-    // The stand-in for a JVM only tells where the collector listens and waits; this test plays the agent.
+    // The stand-in for a JVM prints the collector's address and waits; this test plays the agent.
     let directory = script("java", r#"echo "$1"; read line"#);
     fs::write(directory.path().join("recording.tickwalk"), "an older one").expect("write");
     let mut child =
@@ -432,7 +432,7 @@ fn a_session_is_reported_and_its_files_written() {
 }
 
 #[test]
-fn signals_reach_the_program_and_its_end_by_signal_is_told() {
+fn signals_reach_the_program_and_its_exit_code_shows_the_signal() {
     let directory = script("java", "echo ready; exec cat");
     for (sent, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
         let record = record(directory.path(), "java", &[]);
@@ -477,7 +477,7 @@ fn collector(directory: &Path, options: &[&str]) -> (Child, PathBuf, BufReader<C
 }
 
 #[test]
-fn collect_records_until_it_is_told_to_stop() {
+fn collect_records_until_it_gets_a_signal() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (mut child, socket, _log) = collector(directory.path(), &[]);
     let bytes = support::small().bytes();
@@ -493,7 +493,7 @@ fn collect_records_until_it_is_told_to_stop() {
 /// Not at the first agent, whose samples would be lost.
 #[test]
 fn a_folder_that_cannot_be_written_is_refused_at_the_start() {
-    // Nobody can make files there, root included.
+    // Not even root can make files there.
     for folder in ["/proc/self/task", "/sys/kernel"] {
         let arguments = ["collect", "--listen", "127.0.0.1:0", "--dir", folder];
         check_error(&arguments, 1, &format!("cannot write recordings to {folder}; --dir needs a directory"));
@@ -501,7 +501,7 @@ fn a_folder_that_cannot_be_written_is_refused_at_the_start() {
 }
 
 #[test]
-fn what_a_collector_writes_is_private_whatever_the_umask() {
+fn files_of_a_collector_are_private_with_any_umask() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (mut child, socket, _log) = collector(directory.path(), &[]);
     let mut agent = UnixStream::connect(&socket).expect("listening");

@@ -28,7 +28,7 @@ use collector::store::{Retention, Store};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
-use profile::query::question::answer;
+use profile::api::question::answer;
 use profile::source::recording::RecordingReader;
 use proto::framing::{Checksums, FramedMessage};
 use proto::v1::agent_message::Body;

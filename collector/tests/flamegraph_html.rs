@@ -6,7 +6,7 @@ use crate::support;
 use std::path::{Path, PathBuf};
 
 use crate::support::Stream;
-use profile::query::question::answer;
+use profile::api::question::answer;
 use profile::query::selection::Selection;
 use profile::source::recording::Recording;
 use profile::ui::standalone;

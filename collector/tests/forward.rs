@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{ProfilesDictionary, Sample};
 use parking_lot::{Condvar, Mutex};
-use profile::query::question::answer;
+use profile::api::question::answer;
 use proto::framing::{Checksums, FramedMessage};
 use proto::v1::agent_message::Body;
 use tempfile::TempDir;

@@ -5,10 +5,10 @@ use std::io::Read;
 
 use crate::support::{Stream, small};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use profile::api::question::answer;
 use profile::export::parquet::Table;
 use profile::export::{Options, firefox, jfr, otlp, parquet, pprof, speedscope, table, text};
 use profile::query::process::ProcessProfile;
-use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::source::recording::Recording;
 use profile::ui::standalone;

@@ -2,9 +2,9 @@
 
 use crate::support::Stream;
 use collector::store::{Retention, Store};
+use profile::api::question::answer;
 use profile::export::table;
 use profile::query::process::ProcessProfile;
-use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::query::threads::{threads, virtual_threads};
 use profile::source::Source;

@@ -1,8 +1,8 @@
 //! Programs whose stacks are nearly all different: tables are sums over all samples, and trees say what they leave out.
 
 use crate::support::{INTERVAL_NS, Stream};
+use profile::api::question::answer;
 use profile::query::flat::{Flat, Order};
-use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::query::tree::{LEFT_OUT, Naming};
 use profile::source::recording::Recording;

@@ -184,7 +184,7 @@ fn an_answer_without_an_end_is_refused() {
         "endless",
         |_| (),
         |pretender, folder| {
-            assert_refused(&attach(folder, &pretender.pid()), "answers with more than a JVM does");
+            assert_refused(&attach(folder, &pretender.pid()), "sent a longer answer than a JVM does");
         },
     );
 }

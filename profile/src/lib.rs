@@ -9,13 +9,14 @@
 //! Invariant: received data is never guessed or silently dropped; unknown, cut and missing data is shown and counted.
 //!
 //! Rooms, from the bottom up:
-//! - [`text`]: how numbers, units and names of classes are written, and patterns for names.
+//! - [`text`]: how numbers, units, names of classes and formats are written, and patterns for names.
 //! - [`dictionary`]: strings, methods, frames and stacks, each stored once.
 //! - [`session`]: the process that was profiled, its threads, and its account of CPU time.
 //! - [`source`]: samples with their sessions and dictionaries; recordings.
 //! - [`query`]: answers about a selection of samples.
 //! - [`ui`]: the web page, served or in one file.
-//! - [`export`]: files for other programs.
+//! - [`export`]: files for other programs, and tables.
+//! - [`api`]: questions by name and parameters.
 //!
 //! ```
 //! use profile::query::flat::{Flat, Order};
@@ -33,6 +34,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod dictionary;
 pub mod export;
 pub mod query;
@@ -41,4 +43,4 @@ pub mod source;
 pub mod text;
 pub mod ui;
 
-pub use proto::characters;
+pub use proto::{characters, histogram};

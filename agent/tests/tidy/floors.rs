@@ -20,31 +20,16 @@ const WITHOUT_ROOMS: &[&str] = &["java-tests", "java-tests/agct", "java-tests/ho
 const ROOT_FILES: usize = 5;
 /// Imports that lead up, as "crate: file -> file".
 const UPWARD: &[&str] = &[
-    "profile: query/error.rs -> export/format.rs",
-    "profile: query/lines.rs -> export/frames.rs",
-    "profile: query/parameters.rs -> export/collapsed.rs",
-    "profile: query/parameters.rs -> export/format.rs",
-    "profile: query/parameters.rs -> export/mod.rs",
-    "profile: query/parameters.rs -> export/parquet.rs",
-    "profile: query/question.rs -> export/mod.rs",
-    "profile: query/question.rs -> export/table.rs",
     "sampler-thread: walk/previous.rs -> name/dictionaries/mod.rs",
     "sampler-thread: walk/vm.rs -> name/dictionaries/mod.rs",
 ];
 /// Most lines of a function, from its first to its last brace.
 const FUNCTION_LINES: usize = 80;
 /// Longer functions, as "file: function".
-const LONG_FUNCTIONS: &[&str] = &[
-    "cli/src/options/collector.rs: resolve",
-    "profile/src/query/question.rs: ask",
-    "profile/src/query/timeline.rs: timeline",
-    "profile/src/query/view.rs: push_statistics",
-];
+const LONG_FUNCTIONS: &[&str] = &[];
 /// Files whose functions take tuples, and how many such parameters each has.
 const TUPLE_PARAMETERS: &[(&str, usize)] = &[
     ("java-tests/agct/src/record.rs", 1),
-    ("profile/src/export/jfr/metadata.rs", 1),
-    ("profile/src/export/table.rs", 3),
     ("sampler-thread/src/name/native_ids.rs", 1),
     ("sampler-thread/src/name/stacks.rs", 1),
     ("sampler-thread/src/walk/previous.rs", 2),

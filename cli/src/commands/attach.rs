@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use profile::text::quantity::duration;
 
 use super::attachment::{Attachment, WaitEnd};
 use super::list;
@@ -14,7 +13,7 @@ use crate::jvm::agent;
 use crate::jvm::attach::Jvm;
 use crate::jvm::target::Target;
 use crate::options::values::Time;
-use crate::output;
+use crate::output::tell;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -34,7 +33,7 @@ pub struct Arguments {
     /// Duration of the profile, such as 30s or 5m [default: until the program ends or Ctrl-C]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
-    /// End the running profile of the JVM, however it was started, and exit; 'tickwalk stop' shows it as well
+    /// End the running profile of the JVM, however it was started, and exit; 'tickwalk stop' also shows it
     #[arg(long, conflicts_with = "duration")]
     stop: bool,
     /// End the profile at the end of standard input, as 'tickwalk record --ssh' needs on the other machine
@@ -66,27 +65,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if until_input_ends {
         attachment.end_with_input();
     }
-    match time {
-        Some(Time(time)) => output::tell(format_args!(
-            "tickwalk: profiling JVM {pid} for {}",
-            duration(time.as_nanos().try_into().unwrap_or(u64::MAX))
-        )),
-        None => output::tell(format_args!(
-            "tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"
-        )),
+    match &time {
+        Some(time) => tell!("tickwalk: profiling JVM {pid} for {time}"),
+        None => tell!("tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"),
     }
     let live = Live::start(attachment.server().stop_handle(), Terminal::Alone);
     let end = attachment.wait(time.map(|Time(time)| Instant::now() + time))?;
     drop(live);
     if end == WaitEnd::Profile {
-        output::tell(format_args!("tickwalk: the profile of JVM {pid} was ended by another command"));
+        tell!("tickwalk: the profile of JVM {pid} was ended by another command");
     }
     let sessions = attachment.finish(end);
     if sessions.is_empty() {
-        output::tell(format_args!(
+        tell!(
             "tickwalk: the agent never connected, so nothing was recorded; read the standard error of JVM {pid} \
             and run 'tickwalk doctor'"
-        ));
+        );
         return Ok(ExitCode::FAILURE);
     }
     results.report(sessions)?;
@@ -96,6 +90,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 /// Ends the profile of a JVM, whichever copy of the agent runs it.
 fn end_profile(pid: i32) -> anyhow::Result<ExitCode> {
     agent::stop(&Jvm::find(pid)?)?;
-    output::tell(format_args!("tickwalk: the profile of JVM {pid} has ended"));
+    tell!("tickwalk: the profile of JVM {pid} has ended");
     Ok(ExitCode::SUCCESS)
 }

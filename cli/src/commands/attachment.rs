@@ -1,4 +1,4 @@
-//! A profile of a running JVM whose samples this process receives, for as long as it waits.
+//! A profile of a running JVM, whose samples this process receives.
 
 use std::io::{Stdin, stdin};
 use std::os::fd::AsFd;
@@ -20,12 +20,12 @@ use crate::jvm::workplace::Workplace;
 use crate::launch::AgentOptions;
 use crate::launch::agent_library;
 use crate::launch::signals::Signals;
-use crate::output;
+use crate::output::{self, tell};
 
 /// Option that ends the agent's profile.
 const STOP: &str = "stop";
 
-/// A running profile. The fields are dropped in this order: nothing listens any more when the directory is removed.
+/// A running profile. Fields are dropped in this order, so the server stops before its directory is removed.
 pub struct Attachment {
     jvm: Jvm,
     /// Path of the agent, for the JVM.
@@ -41,23 +41,19 @@ pub struct Attachment {
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
-    /// The program has ended.
     Program,
     /// Another command has ended the profile.
     Profile,
     /// A signal arrived, or the input ended.
     Signal,
-    /// The time is over.
     Time,
 }
 
 impl Attachment {
-    /// Starts a profile of JVM `pid`, with a recording at `output`. To be called before other threads start.
-    ///
-    /// # Errors
-    /// If the JVM cannot be profiled, or the recording cannot be written.
+    /// Starts a profile of JVM `pid`, with a recording at `output`. Call it before other threads start.
     pub fn begin(pid: i32, sampling: &Sampling, output: PathBuf) -> anyhow::Result<Self> {
-        // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
+        // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard
+        // error.
         let more = sampling.checked(["strict".to_owned()])?;
         let library = agent_library::find(sampling.agent.as_deref())?;
         output::check_writable(&output)?;
@@ -81,20 +77,16 @@ impl Attachment {
         self.input = Some(stdin());
     }
 
-    /// Returns the server that receives the samples.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
     /// Waits for the end of the program, of the profile or of the input, a signal, or `deadline`.
-    ///
-    /// # Errors
-    /// As poll(2).
     pub fn wait(&self, deadline: Option<Instant>) -> anyhow::Result<WaitEnd> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()).try_into());
         let left = left.transpose().context("the duration is too long")?;
         let (signal, session_ended) = (self.signals.descriptor(), self.server.session_ended());
-        // Without an input the signals are looked at twice.
+        // Without an input, the descriptor of the signals takes its place.
         let input = self.input.as_ref().map_or(signal, AsFd::as_fd);
         let mut events = [
             PollFd::new(&self.process, PollFlags::IN),
@@ -117,9 +109,9 @@ impl Attachment {
             match self.jvm.load(&self.library, STOP) {
                 // Another command may have been faster.
                 Ok(()) | Err(AttachError::NotProfiled(_)) => {}
-                Err(error) => output::tell(format_args!(
+                Err(error) => tell!(
                     "tickwalk: cannot end the profile cleanly, its last samples may be missing: {error}"
-                )),
+                ),
             }
         }
         self.server.stop()

@@ -1,6 +1,7 @@
-//! Which of several JVMs a command reports: the one that used most CPU time.
+//! Chooses which of several JVMs is reported: the one that used most CPU time.
 //!
-//! Problem: a wrapper starts a launcher JVM first and the program in a second one, so the order of connections says nothing.
+//! Problem: a wrapper may start a launcher JVM before the JVM of the program, so the order of connections means
+//! nothing.
 //! Approach: sort by the CPU time of the processes; the busiest gets the name of the recording that the user asked for.
 
 use std::fs;
@@ -12,16 +13,14 @@ use profile::query::summary::Summary;
 
 use crate::source::read_recording;
 
-/// A JVM and its recording.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Session and recording.
     pub report: SessionReport,
     /// CPU time of the process while it was profiled, in nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// Returns the sessions, the busiest first, and renames the recordings so that its one is `output`.
+/// Sorts the sessions, the busiest first, and renames the recordings so that the busiest one's is `output`.
 ///
 /// A recording that cannot be renamed keeps its name.
 pub fn busiest_first(sessions: Vec<SessionReport>, output: &Path) -> Vec<Recorded> {
@@ -30,7 +29,7 @@ pub fn busiest_first(sessions: Vec<SessionReport>, output: &Path) -> Vec<Recorde
     }
     let recorded = sessions.into_iter().map(|report| Recorded { cpu_ns: cpu_ns(&report.path), report });
     let mut recorded: Vec<Recorded> = recorded.collect();
-    // Equal ones stay in the order of their connections.
+    // A stable sort: equal ones stay in the order of their connections.
     recorded.sort_by_key(|one| std::cmp::Reverse(one.cpu_ns));
     let first = recorded.iter().position(|one| one.report.path == output);
     if let Some(first) = first.filter(|first| *first > 0)
@@ -52,8 +51,8 @@ fn cpu_ns(path: &Path) -> u64 {
     summary.map_or(0, |summary| summary.process_cpu_ns)
 }
 
-/// Returns a name beside `output` for the recording of another process, if there is a free one. Something that is no file,
-/// such as a pipe, is not renamed.
+/// Returns a free name beside `output` for the recording of another process; `None` if `output` is no file but a pipe,
+/// for example.
 fn free_name(output: &Path, report: &SessionReport) -> Option<PathBuf> {
     let stem = output.file_stem()?.to_str()?;
     let (pid, id) = (report.hello.pid, report.hello.session_id);

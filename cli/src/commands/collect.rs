@@ -12,12 +12,12 @@ use clap::Args;
 use collector::forward::{Accounts, Forwarder};
 use collector::http::{HttpServer, Probe};
 use collector::ingest::{Destination, Limits, Server};
-use collector::source_path::{SourcePath, WithSources};
+use collector::source_path::WithSources;
 use collector::store::Store;
 use nix::sys::signal::Signal;
 
 use crate::launch::signals::Signals;
-use crate::options::collector::{CollectorArguments, Keep, http_access};
+use crate::options::collector::{CollectorArguments, Keep};
 use crate::options::forward::Forward;
 
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ fn prepare_directory(directory: &Path) -> io::Result<()> {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let options = arguments.options.resolve()?;
+    let options = arguments.options.with_file(std::env::args_os().skip(1))?.resolve()?;
     // Threads inherit the mask, so the signals are blocked before the server starts its threads.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
     let listen = options.listen.clone();
@@ -83,18 +83,16 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let server = Server::start_for(options.access()?, &listen, destination, limits)
         .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
     let http = match (&options.keep, &store) {
-        (Keep::Store { http, http_token_file, http_insecure, source_path, .. }, Some(store)) => {
-            let texts = SourcePath::open(source_path)?;
-            let source = Arc::new(WithSources { samples: store.clone(), texts });
+        (Keep::Store { http, page, .. }, Some(store)) => {
+            let source = Arc::new(WithSources { samples: store.clone(), texts: page.texts()? });
             let agents = server.stop_handle();
-            let access = http_access(http_token_file.as_deref(), *http_insecure)?;
             let forwarded = forwarder.as_ref().map_or_else(Accounts::default, Forwarder::accounts);
             let probe = Probe {
                 store: Some(Arc::clone(store)),
                 agents: Arc::new(move || agents.health()),
                 forwarded,
             };
-            let http = HttpServer::start_for(access, *http, source, probe).with_context(|| {
+            let http = HttpServer::start_for(page.access()?, *http, source, probe).with_context(|| {
                 format!("cannot listen on {http} for HTTP; choose another address with --http")
             })?;
             Some(http)

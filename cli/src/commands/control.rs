@@ -1,4 +1,4 @@
-//! `tickwalk start`, `stop`, `dump` and `status`: profiles that the JVM writes to a file or sends to a collector by itself,
+//! `tickwalk start`, `stop`, `dump` and `status`: profiles that the JVM writes to a file or sends to a collector
 //! while no command waits.
 
 use std::fs;
@@ -25,8 +25,8 @@ use crate::jvm::target::Target;
 use crate::launch::agent_library;
 use crate::launch::plain;
 use crate::options::values::{Time, rows};
-use crate::output;
 use crate::output::table::TableOutput;
+use crate::output::{self, tell};
 use crate::source::file_format::{FileFormat, export_file, format_by_name};
 use crate::source::{now_ns, read_recording};
 
@@ -43,19 +43,19 @@ Examples:
   tickwalk dump 4321                               the profile so far; it goes on
   tickwalk stop 4321
 
-The JVM writes the recording, so the path is one that it sees and its user may write to. An agent that was loaded with
-start=no keeps the options it was loaded with, unless others are given here.")]
+The JVM writes the recording, so FILE is a path that the JVM sees and its user may write to. An agent that was loaded
+with start=no keeps its options, unless others are given here.")]
 pub struct Start {
     #[command(flatten)]
     sampling: Sampling,
-    /// Recording that the JVM writes, or by its suffix another format when the profile ends [default: PID.tickwalk in the
-    /// current directory]
+    /// Recording that the JVM writes; with the suffix of another format, that file when the profile ends [default:
+    /// PID.tickwalk in the current directory]
     #[arg(short, long, visible_short_alias = 'f', value_name = "FILE", conflicts_with = "collector")]
     output: Option<PathBuf>,
-    /// End the profile by itself after this time, such as 30s
+    /// End the profile after this time, such as 30s
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
-    /// End the profile after this time and begin the next one, with a file of its own; %t in FILE stands for the time
+    /// Start a new profile with a new file after each period of this length; %t in FILE stands for the time
     #[arg(long = "loop", value_name = "TIME", conflicts_with = "collector")]
     repeats_after: Option<Time>,
     /// Collector that the JVM sends its samples to: unix:PATH, HOST:PORT or tls:HOST:PORT
@@ -74,20 +74,19 @@ pub struct Stop {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The profile goes on. A recording has what was sampled until at most a second ago. The samples of a profile that goes to a
-collector are there.")]
+The profile continues. The recording lacks at most the last second. If the profile goes to a collector, ask the collector.")]
 pub struct Dump {
     #[command(flatten)]
     shown: Shown,
 }
 
-/// Options of verbs that print the recording of a JVM.
+/// Options of the verbs that print the recording of a JVM.
 #[derive(Debug, Args)]
 struct Shown {
     /// Copy the recording to this file; a recording of the same name is kept as FILE.1
     #[arg(short, long, visible_short_alias = 'f', value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Format of that file, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
+    /// Format of FILE, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
     #[arg(long, value_name = "FORMAT", requires = "output", value_parser = format_by_name)]
     format: Option<FileFormat>,
     /// Methods shown in each table
@@ -110,8 +109,14 @@ impl Shown {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The state is running, waiting (for tickwalk start; the agent was loaded with start=no), idle (a profile has ended), starting,
-ending (the last samples are being delivered), off (after an internal error), or not loaded. The exit code is 0 in each.")]
+States:
+  running      a profile is running
+  waiting      loaded with start=no; 'tickwalk start' starts a profile
+  idle         the last profile has ended
+  starting, ending   the first or last samples are on their way
+  off          after an internal error
+  not loaded   the JVM has no agent
+The exit code is 0 in each.")]
 pub struct ShowStatus {
     #[command(flatten)]
     table: TableOutput,
@@ -147,17 +152,13 @@ pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
     agent::start(&jvm, &library, &options.join(","))?;
     let status = Status::of(&jvm)?;
     let result = status.as_ref().and_then(|status| status.fact("result")).map(Path::new);
-    let place = status.as_ref().and_then(Status::file).or(result);
-    match (place, collector) {
-        (_, Some(address)) => {
-            output::tell(format_args!("tickwalk: JVM {pid} is being profiled, to the collector {address}"))
-        }
-        (Some(file), None) => {
-            output::tell(format_args!("tickwalk: JVM {pid} is being profiled, to {}", file.display()))
-        }
-        (None, None) => output::tell(format_args!("tickwalk: JVM {pid} is being profiled")),
-    }
-    output::tell(format_args!("tickwalk: 'tickwalk stop {pid}' ends the profile"));
+    let file = status.as_ref().and_then(Status::file).or(result).map(|file| file.display().to_string());
+    let place = collector.as_ref().map(|address| format!("the collector {address}")).or(file);
+    tell!(
+        "tickwalk: JVM {pid} is being profiled{}",
+        place.map_or(String::new(), |place| format!(", to {place}"))
+    );
+    tell!("tickwalk: 'tickwalk stop {pid}' ends the profile");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -197,12 +198,12 @@ pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
     let jvm = Jvm::find(pid)?;
     let status = Status::of(&jvm)?;
     agent::stop(&jvm)?;
-    output::tell(format_args!("tickwalk: the profile of JVM {pid} has ended"));
+    tell!("tickwalk: the profile of JVM {pid} has ended");
     match status.as_ref().and_then(Status::file) {
         Some(file) => show(&jvm, file, &arguments.shown, false),
         None => {
             if let Some(result) = status.as_ref().and_then(|status| status.fact("result")) {
-                output::tell(format_args!("result       {result} (as JVM {pid} sees it)"));
+                tell!("result       {result} (as JVM {pid} sees it)");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -227,9 +228,9 @@ pub fn dump(arguments: &Dump) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints the recording at `file`, a path for the JVM, and copies it if that is asked for.
+/// Prints the recording at `file`, a path that the JVM sees, and copies it if an output is named.
 fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<ExitCode> {
-    // The copy that is read does not grow, and a link of the JVM's user leads to what that user may read.
+    // The copy does not grow while it is read.
     let directory = output::temporary_directory()?;
     let copy = directory.path().join("recording");
     let from = open_for(jvm, file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -255,7 +256,7 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
         false => table::report(&recording, &all, report, now_ns())?,
     };
     output::print(|out| writeln!(out, "{text}"))?;
-    output::tell(format_args!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().id()));
+    tell!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().id());
     if let Some(path) = &shown.output {
         let format = FileFormat::of(shown.format, path);
         match format {
@@ -265,7 +266,7 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
             }
             FileFormat::Export(format) => export_file(&recording, format, Options::default(), path)?,
         }
-        output::tell(format_args!("copy         {}", path.display()));
+        tell!("copy         {}", path.display());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -276,10 +277,11 @@ fn is_same_file(file: &fs::File, path: &Path) -> bool {
     of_path.is_some() && file.metadata().ok().map(identity) == of_path
 }
 
-/// Opens a regular file with the rights of the JVM's user, and as that user sees it: absolute links start at the JVM's root.
+/// Opens a regular file with the rights of the JVM's user, and as that user sees it: absolute links start at the
+/// JVM's root.
 fn open_for(jvm: &Jvm, file: &Path) -> io::Result<fs::File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // The way to it needs the rights of this process.
+    // Only this process may have the right to reach the root directory.
     let root = rustix::fs::open(jvm.process().root(), flags, Mode::empty())?;
     jvm.owner().act(|| foreign::open_below(&root, file, Links::Followed))
 }

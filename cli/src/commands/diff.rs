@@ -1,6 +1,5 @@
 //! `tickwalk diff`: the methods that changed between two sources, or between two selections of one source.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
@@ -9,12 +8,12 @@ use profile::query::difference::{Methods, method_differences};
 use profile::query::regression::{CONFIDENCE, Rules, Verdict, check_runs};
 use profile::query::view::differences;
 
-use super::verdict::{self, Format, Percent, confidence};
-use crate::options::values::rows;
+use super::verdict::{self, DifferenceOutput, Format, Percent, confidence};
 use crate::output;
 use crate::source::{Pairs, SelectionArguments, Source, check_output, pair};
 
 #[derive(Debug, Args)]
+#[command(mut_arg("markdown", |argument| argument.requires("fail_above")))]
 #[command(after_help = "\
 Shares are relative to the CPU time of each side, so runs of different length can be compared.
 
@@ -41,8 +40,14 @@ pub struct Arguments {
     /// End with exit code 3 if a method takes more than this much more of the CPU time than before, such as 5%
     #[arg(long, value_name = "PERCENT")]
     fail_above: Option<Percent>,
-    /// Share of comparisons of equal programs that have to pass, 80% to 99.9%; more needs more runs
-    #[arg(long, value_name = "PERCENT", default_value_t = Percent(CONFIDENCE), value_parser = confidence, requires = "fail_above")]
+    /// Share of comparisons of equal programs that must pass, 80% to 99.9%; a higher one needs more runs
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = Percent(CONFIDENCE),
+        value_parser = confidence,
+        requires = "fail_above"
+    )]
     confidence: Percent,
     /// All runs did the same work: judge the CPU time of the program as well
     #[arg(long, requires = "fail_above")]
@@ -53,21 +58,8 @@ pub struct Arguments {
     /// Another run of the second side, for --fail-above; can be repeated
     #[arg(long, value_name = "SOURCE", requires = "fail_above")]
     also_after: Vec<Source>,
-    /// File to write, or - [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Format of the answer; Markdown needs --fail-above
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
-    format: Format,
-    /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
-    /// The same as --format markdown
-    #[arg(long, requires = "fail_above", conflicts_with_all = ["format", "json"])]
-    markdown: bool,
-    /// Maximum number of methods
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = rows)]
-    limit: usize,
+    #[command(flatten)]
+    output: DifferenceOutput,
     #[command(flatten)]
     selection: SelectionArguments,
 }
@@ -76,21 +68,11 @@ impl Arguments {
     fn sources(&self) -> impl Iterator<Item = &Source> {
         [&self.before].into_iter().chain(&self.after).chain(&self.also_before).chain(&self.also_after)
     }
-
-    fn chosen_format(&self) -> Format {
-        match (self.json, self.markdown) {
-            (true, _) => Format::Json,
-            (_, true) => Format::Markdown,
-            _ => self.format,
-        }
-    }
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let format = arguments.chosen_format();
-    let path = arguments.output.clone();
-    let path = output::named_file(path.as_deref());
-    check_output(path, arguments.sources())?;
+    check_output(arguments.output.file(), arguments.sources())?;
+    let (format, limit) = (arguments.output.format(), arguments.output.limit);
     if format == Format::Markdown && arguments.fail_above.is_none() {
         bail!("--format markdown is a report of --fail-above; add --fail-above PERCENT, or use text or json");
     }
@@ -102,9 +84,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if second.as_ref().is_none_or(|second| first.is_same(second)) && of_before == of_after {
         bail!("both sides are the same; name two sources, or restrict one side with --before or --after");
     }
-    if let Some(limit) = arguments.fail_above {
-        let rules =
-            Rules { limit: limit.0, confidence: arguments.confidence.0, same_work: arguments.same_work };
+    if let Some(Percent(limit)) = arguments.fail_above {
+        let rules = Rules { limit, confidence: arguments.confidence.0, same_work: arguments.same_work };
         check_runs(1 + arguments.also_before.len(), 1 + arguments.also_after.len(), rules.confidence)
             .map_err(|few| {
                 anyhow!("{few}: name them with --also-before and --also-after, or use 'tickwalk gate'")
@@ -122,7 +103,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let before = side(&first, arguments.also_before, &of_before)?;
         let after = side(second.as_ref().unwrap_or(&first), arguments.also_after, &of_after)?;
         let verdict = Verdict::of(&before, &after, rules)?;
-        return verdict::write(&verdict, arguments.limit, format, path);
+        return arguments.output.write(&verdict);
     }
     let text = match &second {
         None => {
@@ -131,7 +112,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
                 pairs.iter().map(with).collect::<Vec<_>>()
             };
             let mut pairs = [both, prefixed("before", &of_before), prefixed("after", &of_after)].concat();
-            pairs.push(("limit".into(), arguments.limit.to_string()));
+            pairs.push(("limit".into(), limit.to_string()));
             first.ask(if format == Format::Json { "diff/methods" } else { "diff/text" }, &pairs)?
         }
         Some(after) => {
@@ -139,13 +120,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let after = verdict::methods(after, [&both[..], &of_after].concat())?;
             let rows = method_differences(&before, &after);
             match format == Format::Json {
-                true => (serde_json::to_string_pretty(&rows[..rows.len().min(arguments.limit)])? + "\n")
-                    .into_bytes(),
-                false => differences(&rows, arguments.limit).into_bytes(),
+                true => (serde_json::to_string_pretty(&rows[..rows.len().min(limit)])? + "\n").into_bytes(),
+                false => differences(&rows, limit).into_bytes(),
             }
         }
     };
-    verdict::write_answer(path, &text)?;
+    output::write_answer(arguments.output.file(), &text)?;
     Ok(ExitCode::SUCCESS)
 }
 

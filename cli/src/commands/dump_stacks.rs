@@ -20,7 +20,7 @@ use crate::launch::agent_library;
 use crate::options::values::Time;
 use crate::output;
 
-/// Begins the answer of an agent that makes no dump.
+/// Beginning of an answer without a dump.
 const ERROR: &str = "error: ";
 /// Most bytes of a dump: those of 10,000 threads with 100 frames each.
 const MAX_DUMP: usize = 256 << 20;
@@ -32,8 +32,8 @@ Examples:
   tickwalk dump-stacks --timeout 5s 4321           for a JVM that may hang
 
 Each frame is a line: symbol+0xOFFSET (0xADDRESS [module+0xOFFSET]), or Class.method(File.java:LINE) [kind] (...) for Java.
-Each thread is held for the time in which its stack is copied; the last line says for how long. No safepoint is needed, so a
-VM that hangs in one is shown as well, as long as it answers an attachment. A profile may run at the same time.")]
+Each thread is stopped while its stack is copied; the last line says for how long. No safepoint is needed, so a VM that
+hangs in one can be dumped, as long as it answers attach requests. A profile may run at the same time.")]
 pub struct Arguments {
     /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
     #[arg(long, value_name = "PATH")]
@@ -46,7 +46,7 @@ pub struct Arguments {
     jvm: Target,
 }
 
-/// Returns whether a user who may attach to the JVM holds the name. Any other user could take it to prevent dumps.
+/// Returns whether the name is held by a user who may attach to the JVM; any other user could hold it to prevent dumps.
 fn is_held_by_a_command(name: &str, owner: Owner) -> bool {
     let holder = socket::connect_to_name(name).and_then(|stream| socket::peer_user(&stream));
     holder.is_ok_and(|user| [0, owner.user, Owner::own().user].contains(&user))
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let pid = arguments.jvm.pid()?;
     let library = agent_library::find(arguments.agent.as_deref())?;
     let jvm = Jvm::find(pid)?.answering_within(arguments.timeout.0);
-    // Requests to one JVM wait for each other, so the second would only be late.
+    // The JVM answers one request after the other, so a second dump would only wait.
     let name = format!("tickwalk-dump-stacks-{pid}");
     let only = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?).ok();
     if only.is_none() && is_held_by_a_command(&name, jvm.owner()) {
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let no_directory = |error| AttachError::NoDirectory(pid, error);
     let workplace = Workplace::for_socket(jvm.process(), jvm.owner()).map_err(no_directory)?;
     let (listener, path) = workplace.listen("stacks").map_err(no_directory)?;
-    // The agent writes before its answer to the attachment, and a dump is larger than a socket's buffer.
+    // The agent writes the dump before it answers the request, and a dump is larger than a socket's buffer.
     let (process, deadline) = (jvm.process(), Instant::now() + arguments.timeout.0);
     let read = move || {
         let stream = socket::accept(&listener, process, deadline)?;

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 
-use crate::experiment::{grid, jvm::Jvm, page, queue, waste};
-use crate::launch::Interval;
+use crate::experiment::{grid, jvm::Jvm, queue, waste};
 use crate::launch::agent_library;
-use crate::output;
+use crate::options::agent_flags;
+use crate::output::{self, tell};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -26,7 +26,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    /// Measure the losses and the memory of queues of each size: CSV, pictures and a page
+    /// Measure the losses and the memory of queues of each size; writes CSV, JSON and a page
     Queue(QueueArguments),
     /// Burn known amounts of CPU time and compare them with the profile and with getrusage
     Waste(WasteArguments),
@@ -49,7 +49,7 @@ struct QueueArguments {
     /// Run a small grid, in about five minutes
     #[arg(long)]
     quick: bool,
-    /// Run only cells whose progress line contains this text, such as "Java, depth 1200"
+    /// Run only the cells whose progress line contains this text, such as "Java, depth 1200"
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Folder for the results
@@ -61,15 +61,15 @@ struct QueueArguments {
 struct WasteArguments {
     #[command(flatten)]
     common: Common,
-    /// CPU time to burn in each of the ways, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(10..=600_000))]
+    /// CPU time to burn in each way, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = value_parser!(u32).range(10..=600_000))]
     milliseconds: u32,
     /// CPU time between two samples of a thread
     #[arg(long, value_name = "TIME", default_value = "10ms")]
-    interval: Interval,
+    interval: String,
 }
 
-/// The quick grid starts no cell after this time. Writing the report takes no notable time.
+/// The quick grid starts no cell after this time; the report takes no notable time.
 const QUICK_BUDGET: Duration = Duration::from_secs(290);
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -99,24 +99,24 @@ fn run_queue(arguments: &QueueArguments) -> anyhow::Result<ExitCode> {
         }
     }
     let budget = arguments.quick.then_some(QUICK_BUDGET);
-    let study = queue::study(&jvm, &cells, budget, &mut |line| output::tell(format_args!("{line}")));
+    let study = queue::study(&jvm, &cells, budget, &mut |line| tell!("{line}"));
     if study.rows.is_empty() {
         bail!("all cells failed; the lines above have the causes");
     }
     output::write_file(&folder.join("cells.csv"), |out| study.write_csv(out))?;
-    for (name, svg) in page::pictures(&study) {
-        output::write_file(&folder.join(name).with_extension("svg"), |out| out.write_all(svg.as_bytes()))?;
-    }
+    output::write_file(&folder.join("cells.json"), |out| writeln!(out, "{:#}", study.to_json()))?;
     let report = folder.join("index.html");
-    output::write_file(&report, |out| out.write_all(page::html(&study).as_bytes()))?;
+    output::write_file(&report, |out| out.write_all(study.page().as_bytes()))?;
     output::print(|out| writeln!(out, "{}", report.display()))?;
     Ok(if study.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn run_waste(arguments: &WasteArguments) -> anyhow::Result<ExitCode> {
+    let interval = format!("interval={}", arguments.interval);
+    agent_flags::check("", &interval)?;
     let jvm = arguments.common.jvm()?;
     let burn = ["waste".to_owned(), arguments.milliseconds.to_string()];
-    let run = jvm.run(&format!("interval={}", arguments.interval), &burn)?;
+    let run = jvm.run(&interval, &burn)?;
     let comparison = waste::Comparison::new(&run)?;
     if comparison.ways.is_empty() {
         bail!("the Java program printed no CPU times; this is a bug, please report it");

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use profile::export::format::{Format, UnknownFormat};
 use profile::export::{Options, collapsed};
+use profile::text::format::{Format, UnknownFormat};
 
-use crate::output;
+use crate::output::{self, tell};
 use crate::source::file_format::files;
 use crate::source::{SelectionArguments, Source, check_output};
 
@@ -31,7 +31,7 @@ Examples:
   tickwalk export recording.tickwalk -o busy.pb.gz --thread worker --from -2m --to -1m
   tickwalk export http://127.0.0.1:4172 -o shop.parquet --process shop.jar --from -1h
 
-If several processes are selected, the file has all of them; docs/formats.md tells how each format names them.")]
+If several processes are selected, the file has all of them; docs/formats.md says how each format names them.")]
 pub struct Arguments {
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     #[arg(value_name = "RECORDING|DIR|URL")]
@@ -45,17 +45,17 @@ pub struct Arguments {
     /// Unit of the numbers in collapsed stacks
     #[arg(long, value_enum, default_value_t = Unit::Samples)]
     unit: Unit,
-    /// Begin each collapsed stack with the name of its thread
+    /// Put the name of the thread in front of each collapsed stack
     #[arg(long)]
     threads: bool,
-    /// Show lines in collapsed stacks (`Class.method:LINE`) and in speedscope; without, all lines of a method are one frame
+    /// Make each line of a method a frame of its own in collapsed stacks (Class.method:LINE) and in speedscope
     #[arg(long)]
     lines: bool,
-    /// In JFR, write jdk.CPUTimeSample events, which have the CPU time of each sample, in place of jdk.ExecutionSample.
-    /// The views cpu-time-* of JDK 25 read them; most other tools, such as Pyroscope and jfrconv --cpu, do not
+    /// In JFR, write jdk.CPUTimeSample events, which have the CPU time of each sample, instead of jdk.ExecutionSample;
+    /// the views cpu-time-* of JDK 25 read them, most other tools, such as Pyroscope and jfrconv --cpu, do not
     #[arg(long)]
     cpu_time_samples: bool,
-    /// In JFR, distinguish C1, libjvm ("C++"), stubs and markers, which other tools do not know as types of frames
+    /// In JFR, give C1, libjvm ("C++"), stubs and markers frame types of their own, which other tools may not support
     #[arg(long)]
     frame_types: bool,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let format = match chosen_format(&arguments) {
         Ok(format) => format,
         Err(error) => {
-            output::tell(format_args!("tickwalk: {error}"));
+            tell!("tickwalk: {error}");
             return Ok(ExitCode::from(2));
         }
     };
@@ -100,9 +100,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
                 output::write_file(path, |out| source.export(format, *options, &pairs, out))?;
             }
             if files.len() > 1 {
-                files
-                    .iter()
-                    .for_each(|(path, _)| output::tell(format_args!("table        {}", path.display())));
+                files.iter().for_each(|(path, _)| tell!("table        {}", path.display()));
             }
         }
         None if format.is_binary() && (format == Format::Parquet || io::stdout().is_terminal()) => {

@@ -7,19 +7,20 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use profile::export::Options;
-use profile::export::format::Format;
+use profile::text::format::Format;
 
-use crate::output;
+use crate::output::{self, tell};
 use crate::source::{SelectionArguments, Source, check_output};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  tickwalk flamegraph                              of recording.tickwalk, as record and attach write it
+  tickwalk flamegraph                              from recording.tickwalk, which record and attach write
   tickwalk flamegraph recording.tickwalk
   tickwalk flamegraph -o /tmp/app.html --from -15m http://127.0.0.1:4172")]
 pub struct Arguments {
-    /// File to write, or - for standard output [default: the recording's name with .html; flamegraph.html for a store or a collector]
+    /// File to write, or - for standard output [default: the recording's name with .html; flamegraph.html for a store
+    /// or a collector]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
@@ -49,6 +50,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     check_output(Some(&page), [&source])?;
     output::write_file(&page, write)?;
-    output::tell(format_args!("flame graph  {}", page.display()));
+    tell!("flame graph  {}", page.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -15,12 +15,11 @@ use profile::query::regression::{CONFIDENCE, Rules, Verdict, check_runs, least_r
 
 use super::busiest::busiest_first;
 use super::profiling::Sampling;
-use super::verdict::{self, Format, Percent, confidence};
+use super::verdict::{self, DifferenceOutput, Percent, confidence};
 use crate::launch::agent_library;
 use crate::launch::signals::Signals;
 use crate::launch::{AgentOptions, Launch, Output};
-use crate::options::values::rows;
-use crate::output;
+use crate::output::{self, tell};
 use crate::source::Source;
 
 /// Separates the two commands.
@@ -31,48 +30,35 @@ const MOST_RUNS: usize = 1000;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Both programs run N times under the profiler, in turns, so that what else the machine does affects both alike. Their standard
-output is discarded. A program that fails ends the comparison.
+Both programs run N times under the profiler, in turns, so that other load on the machine affects both alike. Their
+standard output is discarded. If a program fails, the comparison ends.
 
-The CPU time of the program is judged, and methods by their total time, as shares of all, if they have at least 1 %. How much
-equal runs differ is learnt from the runs. Something has grown if its mean exceeds the one before by more than the limit and by
-more than chance explains: of comparisons of equal programs, at most 1 in 100 fails, all methods together. That needs 5 runs a
-side. A tenth more of a method that takes 20 % of 7 s is usually found, if samples are 1 ms apart.
+Judged are the CPU time of the program, and each method with at least 1 % of it, by the share of its total time. A growth
+counts if it exceeds the limit and cannot be explained by the differences between equal runs: at most 1 in 100 comparisons
+of equal programs fails. That needs 5 runs of each program. A method that takes 20 % of 7 s and grows by a tenth is usually
+found with an interval of 1 ms.
 
 Examples:
   tickwalk gate -- java -jar base.jar --- java -jar head.jar
   tickwalk gate --runs 8 --fail-above 3% --markdown -o report.md -- java -jar base.jar --- java -jar head.jar
   tickwalk gate --keep runs --json -- ./gradlew -p base bench --- ./gradlew -p head bench
 
-The exit code is 3 if something has grown beyond the limit.")]
+The exit code is 3 if something has grown by more than the limit.")]
 pub struct Arguments {
-    /// Number of runs on each side [default: the least for the confidence, 5]
+    /// Number of runs of each program [default: the fewest that --confidence allows, 5]
     #[arg(long, value_name = "N", value_parser = runs)]
     runs: Option<usize>,
-    /// Growth that is allowed, in percent of the value before
+    /// Allowed growth, in percent of the value before
     #[arg(long, value_name = "PERCENT", default_value = "5%")]
     fail_above: Percent,
-    /// Share of comparisons of equal programs that have to pass, 80% to 99.9%; more needs more runs
+    /// Share of comparisons of equal programs that must pass, 80% to 99.9%; a higher one needs more runs
     #[arg(long, value_name = "PERCENT", default_value_t = Percent(CONFIDENCE), value_parser = confidence)]
     confidence: Percent,
     /// Directory for the recordings base-1.tickwalk, head-1.tickwalk and so on [default: they are deleted]
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// File to write, or - [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Format of the answer
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
-    format: Format,
-    /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
-    /// The same as --format markdown
-    #[arg(long, conflicts_with_all = ["format", "json"])]
-    markdown: bool,
-    /// Maximum number of methods
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = rows)]
-    limit: usize,
+    #[command(flatten)]
+    output: DifferenceOutput,
     #[command(flatten)]
     sampling: Sampling,
     /// Both programs with their arguments, separated by ---
@@ -106,13 +92,7 @@ fn programs(commands: &[OsString]) -> anyhow::Result<[Program<'_>; 2]> {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let format = match (arguments.json, arguments.markdown) {
-        (true, _) => Format::Json,
-        (_, true) => Format::Markdown,
-        _ => arguments.format,
-    };
-    let path = output::named_file(arguments.output.as_deref());
-    path.map_or(Ok(()), output::check_writable)?;
+    arguments.output.file().map_or(Ok(()), output::check_writable)?;
     let rules = Rules { limit: arguments.fail_above.0, confidence: arguments.confidence.0, same_work: true };
     let runs = arguments.runs.unwrap_or_else(|| least_runs(rules.confidence));
     check_runs(runs, runs, rules.confidence)?;
@@ -141,18 +121,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         ])?,
     };
     for round in 1..=runs {
-        // Each program comes first in every second round, so that drift of the machine affects both alike.
+        // The programs take turns at being first, so that drift of the machine affects both alike.
         let order = if round % 2 == 1 { [0, 1] } else { [1, 0] };
         for place in order {
             let program = &mut programs[place];
-            output::tell(format_args!("tickwalk: {}, run {round} of {runs}", program.name));
+            tell!("tickwalk: {}, run {round} of {runs}", program.name);
             let recorded = profiler.record(program, round)?;
             program.runs.push(recorded);
         }
     }
     let [base, head] = &programs;
     let verdict = Verdict::of(&base.runs, &head.runs, rules)?;
-    verdict::write(&verdict, arguments.limit, format, path)
+    arguments.output.write(&verdict)
 }
 
 /// Runs programs under the profiler.

@@ -7,21 +7,27 @@ use anyhow::Context;
 use clap::Args;
 
 use crate::jvm::list::{self, Row};
-use crate::output;
 use crate::output::table::TableOutput;
+use crate::output::tell;
 
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
-STATE says whether a profile can begin: idle (yes), profiled (one runs), other user (run tickwalk as that user or as the
-superuser), undumpable (it can begin; whether one runs is hidden, see PR_SET_DUMPABLE), attach disabled (-XX:+DisableAttachMechanism), no SIGQUIT handler (still starting, or -Xrs), musl (the agent
-needs glibc). CONTAINER is the beginning of a container's id, the unit of a JVM that systemd separates, or a namespace.
-No JVM is disturbed by a list.")]
+STATE:
+  idle                 can be profiled
+  profiled             is being profiled
+  other user           run tickwalk as that user or as the superuser
+  undumpable           can be profiled; whether a profile is running cannot be seen (PR_SET_DUMPABLE)
+  attach disabled      started with -XX:+DisableAttachMechanism
+  no SIGQUIT handler   still starting, or started with -Xrs
+  musl                 the agent needs glibc
+
+CONTAINER is the beginning of the container's id, the systemd unit, or a namespace. Listing disturbs no JVM.")]
 pub struct Arguments {
     #[command(flatten)]
     table: TableOutput,
 }
 
-/// Characters of a program that are shown, from its beginning, which names it.
+/// Most characters of a program's command that are shown.
 const SHOWN_CHARACTERS: usize = 100;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -32,9 +38,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if rows.is_empty() {
-        output::tell(format_args!(
-            "tickwalk: no JVM runs here; inside of a container only its own processes are seen"
-        ));
+        tell!("tickwalk: no JVM runs here; inside of a container only its own processes are seen");
         return Ok(ExitCode::FAILURE);
     }
     let mut text = Vec::new();

@@ -1,8 +1,8 @@
-//! Signs of life of a profile on a terminal: time, samples, their rate, the share that they explain, the hottest method.
+//! Progress of a profile on a terminal: time, samples, their rate, the explained share, the hottest method.
 //!
-//! Problem: a profile of minutes should show that it works, and must not disturb the output of a program or a pipe.
-//! Approach: a thread reads the recordings that a server writes, from time to time, and writes a line to standard error if that
-//! is a terminal. A command that has the terminal for itself rewrites the line; beside a program it writes whole lines, a few.
+//! Problem: a long profile should show that it works, without disturbing the output of a program or a pipe.
+//! Approach: a thread reads the growing recordings from time to time, and writes a line to standard error if that is a
+//! terminal. If no program writes to the terminal, the line is rewritten in place; otherwise a new one is written.
 //! Invariant: reading takes at most a twentieth of the time, and recordings beyond [`MAX_BYTES`] are not read.
 
 use std::fs;
@@ -22,38 +22,38 @@ use profile::text::quantity::{count, percent, share};
 
 use crate::source::{now_ns, read_recording};
 
-/// Time between two looks of a command that has the terminal for itself.
+/// Time between two updates if the command has the terminal to itself.
 const ALONE_PERIOD: Duration = Duration::from_secs(1);
-/// Time until the first look, and between two looks, beside a program.
+/// Time until the first update, and between two, if a program shares the terminal.
 const SHARED_FIRST: Duration = Duration::from_secs(3);
 const SHARED_PERIOD: Duration = Duration::from_secs(10);
-/// A look may take one part in this many of the time.
+/// An update may take at most one part in this many of the time.
 const SHARE: u32 = 20;
 /// Largest recording that is read while it grows: some ten million samples.
 const MAX_BYTES: u64 = 128 << 20;
 /// Characters of a method's name above which its packages are shortened.
 const NAME_COLUMNS: usize = 40;
-/// Columns of a terminal that does not tell its size.
+/// Columns of a terminal of unknown size.
 const COLUMNS: usize = 80;
 
-/// Who writes to the terminal.
+/// Whether the command shares the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminal {
-    /// This command alone.
+    /// Only this command writes to it.
     Alone,
-    /// A program as well.
+    /// A program writes to it as well.
     Shared,
 }
 
-/// Shows signs of life until it is dropped.
+/// Shows progress until it is dropped.
 pub struct Live {
-    /// Dropped first: its end ends the thread.
+    /// Dropping it ends the thread.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Live {
-    /// Begins to show the sessions of `server`, if standard error is a terminal.
+    /// Starts showing the sessions of `server`, if standard error is a terminal.
     pub fn start(server: StopHandle, terminal: Terminal) -> Self {
         let (end, ended) = channel();
         let body = move || {
@@ -79,7 +79,7 @@ impl Live {
             }
         };
         let wanted = io::stderr().is_terminal();
-        // Without a thread the profile goes on in silence.
+        // Without a thread, the profile continues silently.
         let thread = wanted.then(|| std::thread::Builder::new().name("live".to_owned()).spawn(body).ok());
         Self { end: Some(end), thread: thread.flatten() }
     }
@@ -107,7 +107,7 @@ fn show(line: &str, terminal: Terminal) {
     };
 }
 
-/// What a recording says while it grows.
+/// The figures of a growing recording.
 #[derive(Debug, PartialEq)]
 struct Look {
     samples: u64,
@@ -136,12 +136,13 @@ impl Look {
         })
     }
 
-    /// Returns the line after `whole`, with the rate of `part`, before which there were `before` samples.
+    /// Returns the line at the time `whole`, with the rate over the last `part`, before which there were `before`
+    /// samples.
     fn line(&self, whole: Duration, part: Duration, before: u64) -> String {
         let rate = self.samples.saturating_sub(before) as f64 / part.as_secs_f64().max(0.001);
         let mut line =
             format!("tickwalk: {} s, {} samples ({rate:.0}/s)", whole.as_secs(), count(self.samples));
-        // The first account arrives after some seconds.
+        // The first account takes some seconds to arrive.
         if self.explained > 0.0 {
             line.push_str(&format!(", {} explained", percent(self.explained)));
         }
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line() {
+    fn the_line_has_the_account_and_the_hottest_method_once_they_are_known() {
         let mut look = Look {
             samples: 1_500,
             cpu_ns: 1,

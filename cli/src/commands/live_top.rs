@@ -1,4 +1,4 @@
-//! `tickwalk top -p PID`: the hottest methods of a running JVM, again and again.
+//! `tickwalk top -p PID`: the hottest methods of a running JVM, updated until it ends.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -19,33 +19,26 @@ use crate::source::{now_ns, read_recording};
 
 /// Time between two screens.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Computing a screen may take one part in this many of the time.
+/// Computing a screen may take at most one part in this many of the time.
 const SHARE: u32 = 10;
-/// The samples that are shown: those of the last ten seconds.
+/// Beginning of the shown time: ten seconds ago.
 const WINDOW: &str = "-10s";
-/// Rows and columns of a terminal that does not tell its size.
+/// Rows and columns of a terminal of unknown size.
 const USUAL_SIZE: (usize, usize) = (24, 80);
 
-/// What the screens show.
+/// Contents of the screens.
 pub struct View<'a> {
-    /// Process id of the JVM.
     pub pid: i32,
-    /// What is sampled.
     pub sampling: Sampling,
     /// Unit of the rows; `None` for threads.
     pub naming: Option<Naming>,
-    /// Tables.
     pub orders: &'a [Order],
-    /// Rows of a table.
     pub limit: usize,
     /// Selection, as pairs of the HTTP API.
     pub pairs: Vec<(String, String)>,
 }
 
 /// Shows screens until Ctrl-C, the end of the program or of the profile; the last one stays.
-///
-/// # Errors
-/// If standard output is no terminal, or the JVM cannot be profiled.
 pub fn run(mut view: View<'_>) -> anyhow::Result<ExitCode> {
     if !io::stdout().is_terminal() {
         bail!("top -p needs a terminal; use tickwalk attach --duration 10s {}", view.pid);
@@ -66,7 +59,7 @@ pub fn run(mut view: View<'_>) -> anyhow::Result<ExitCode> {
             end => break end,
         }
         let begin = Instant::now();
-        // The first messages may be on their way.
+        // The first messages may not have arrived yet.
         if let Some(text) = content(&server, &view, &selection) {
             last = screen.draw(&text)?;
         }
@@ -105,7 +98,7 @@ fn size() -> (usize, usize) {
     size.map_or(USUAL_SIZE, |size| (size.ws_row.into(), size.ws_col.into()))
 }
 
-/// The second screen of the terminal, until it is dropped.
+/// The alternate screen of the terminal, until it is dropped.
 struct Screen;
 
 impl Screen {

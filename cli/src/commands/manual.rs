@@ -1,4 +1,4 @@
-//! `tickwalk completions` and `tickwalk man`: what a package has beside the program, from the same definitions as `--help`.
+//! `tickwalk completions` and `tickwalk man`: shell completions and man pages, from the same definitions as `--help`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub struct Completions {
 
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Directory that gets tickwalk.1 and a page for each verb
+    /// Directory for tickwalk.1 and a page for each verb
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

@@ -54,9 +54,9 @@ enum Verb {
     Record(record::Arguments),
     /// List the JVMs of this machine
     List(list::Arguments),
-    /// Profile a running JVM, for a time or to its end
+    /// Profile a running JVM, for some time or until it ends
     Attach(attach::Arguments),
-    /// Begin a profile that a running JVM writes by itself
+    /// Start a profile that a running JVM writes itself
     Start(control::Start),
     /// End the profile of a JVM and show its recording
     Stop(control::Stop),
@@ -64,9 +64,9 @@ enum Verb {
     Dump(control::Dump),
     /// Print the stacks of all threads of a running JVM, native and Java frames
     DumpStacks(dump_stacks::Arguments),
-    /// Show what the agent in a JVM does
+    /// Show the state of the agent in a JVM
     Status(control::ShowStatus),
-    /// Receive sessions of agents and keep them in files or in a store, which is served as page and API
+    /// Receive profiles from agents, keep them in files or in a store, and serve the store as a page and an API
     Collect(collect::Arguments),
     /// Show the methods or threads that used most CPU time
     Top(top::Arguments),
@@ -78,11 +78,11 @@ enum Verb {
     Diff(diff::Arguments),
     /// Run two programs in turns and fail if the second one needs more CPU time
     Gate(gate::Arguments),
-    /// Print the answer of the HTTP API to a question, as JSON
+    /// Ask a question of the HTTP API and print the answer as JSON
     Query(query::Arguments),
-    /// Serve the page of a recording, or of a store that no collector has open
+    /// Serve the page of a recording, or of a store that no collector uses
     Serve(serve::Arguments),
-    /// Write the page with flame graph, methods and threads as one HTML file
+    /// Write a page with flame graph, methods and threads as one HTML file
     Flamegraph(flamegraph::Arguments),
     /// Write a profile in the format of another tool
     Export(export::Arguments),
@@ -106,7 +106,6 @@ impl Cli {
         }
     }
 
-    /// Runs the verb.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.verb {
             Verb::Record(arguments) => record::run(arguments),

@@ -7,25 +7,25 @@ use clap::Args;
 use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server, SessionReport};
 use profile::export::Options;
-use profile::export::format::Format;
 use profile::export::table::{self, Report};
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::query::summary::Summary;
+use profile::text::format::Format;
 use profile::text::quantity::duration;
 use profile::ui::standalone;
 
 use super::busiest::{Recorded, busiest_first};
 use crate::options::agent_flags::{self, AgentFlags, WrongOptions};
 use crate::options::values::rows;
-use crate::output;
+use crate::output::{self, tell};
 use crate::source::file_format::{FileFormat, export_file, format_by_name, format_by_word};
 use crate::source::{now_ns, read_recording};
 
 /// Options of sampling.
 #[derive(Debug, Default, Args)]
 pub struct Sampling {
-    /// Event as async-profiler names it: cpu, ctimer, itimer or wall, instead of --mode
+    /// Event by async-profiler's name, instead of --mode: cpu, ctimer, itimer or wall
     #[arg(short, long, value_name = "EVENT", conflicts_with = "mode")]
     pub event: Option<String>,
     /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
@@ -39,16 +39,13 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Returns options of the agent that are not checked.
+    /// Returns unchecked options of the agent.
     pub fn of(options: Vec<String>) -> Self {
         Self { agent_option: options, ..Self::default() }
     }
 
-    /// Returns the agent's options with `more` of the command; it uses the last one of repeated ones. They are checked, so
-    /// that a mistake is an error of the command.
-    ///
-    /// # Errors
-    /// [`WrongOptions`].
+    /// Returns the agent's options and `more`, which come last and so override them. All are checked, so that
+    /// mistakes are found before anything starts.
     pub fn checked(&self, more: impl IntoIterator<Item = String>) -> Result<Vec<String>, WrongOptions> {
         let event = self.event.iter().map(|event| format!("event={event}"));
         let mut all: Vec<String> = event.chain(self.named.options()).collect();
@@ -62,17 +59,17 @@ impl Sampling {
 /// Options of the results.
 #[derive(Debug, Args)]
 pub struct Results {
-    /// File to write: a recording, or by its suffix another format, with the recording beside it; or the name of a
-    /// format, such as flamegraph, for -f FILE or recording.html
+    /// Recording to write; with the suffix of another format, that file and the recording beside it. Or the name of a
+    /// format, such as flamegraph, for the file of -f
     #[arg(short, long, value_name = "FILE|FORMAT", default_value = "recording.tickwalk")]
     output: PathBuf,
-    /// File to write, where --output is the name of a format
+    /// File to write, if --output is the name of a format
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Threads apart in stacks of --output
+    /// Keep threads apart in the stacks of --output
     #[arg(short = 't')]
     by_thread: bool,
-    /// Format of that file, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
+    /// Format of FILE, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
     #[arg(long, value_name = "FORMAT", value_parser = format_by_name)]
     format: Option<FileFormat>,
     /// Also write the account of CPU time as JSON
@@ -95,7 +92,6 @@ impl Results {
         self.output.to_str().and_then(|word| format_by_word(word).ok())
     }
 
-    /// Returns the file to write.
     fn output(&self) -> PathBuf {
         match (&self.file, self.format_word()) {
             (Some(file), _) => file.clone(),
@@ -108,7 +104,6 @@ impl Results {
         FileFormat::of(self.format.or(self.format_word()), &self.output())
     }
 
-    /// Returns the path of the recording.
     pub fn recording(&self) -> PathBuf {
         self.output_format().recording_path(&self.output())
     }
@@ -117,16 +112,13 @@ impl Results {
     fn page(&self) -> PathBuf {
         let output = self.output();
         match self.output_format() {
-            // The page that was asked for is the only one.
+            // The output is the page.
             FileFormat::Export(Format::Flamegraph) if self.flamegraph.is_none() => output,
             _ => self.flamegraph.clone().unwrap_or_else(|| self.recording().with_extension("html")),
         }
     }
 
     /// Checks that every file can be written; callers check before they start a program.
-    ///
-    /// # Errors
-    /// If a file cannot be written, or two have the same name.
     pub fn check(&self) -> anyhow::Result<()> {
         let (recording, page) = (self.recording(), self.page());
         let output = Some(self.output()).filter(|output| *output != recording && *output != page);
@@ -142,9 +134,6 @@ impl Results {
     }
 
     /// Starts a server that agents reach at `socket`, and that writes the recording.
-    ///
-    /// # Errors
-    /// If listening fails.
     pub fn receive(&self, socket: &Path) -> anyhow::Result<Server> {
         let destination = Destination::File(self.recording());
         Server::start(&Address::Unix(socket.to_owned()), destination, Limits::default())
@@ -152,19 +141,16 @@ impl Results {
     }
 
     /// Prints the hot methods of the recording at `path`, and writes its page and the other files.
-    ///
-    /// # Errors
-    /// If a file cannot be read or written.
     pub fn report_one(&self, path: &Path) -> anyhow::Result<()> {
         let recording = read_recording(path)?;
         let all = Selection::default();
         let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
-        output::tell(format_args!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?));
+        tell!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?);
 
         let page = self.page();
         output::write_file(&page, |out| standalone::write(&recording, &all, now_ns(), out))?;
-        output::tell(format_args!("recording    {}", path.display()));
-        output::tell(format_args!("flame graph  {}", page.display()));
+        tell!("recording    {}", path.display());
+        tell!("flame graph  {}", page.display());
         let output = self.output();
         if let FileFormat::Export(format) = self.output_format()
             && output != page
@@ -175,21 +161,18 @@ impl Results {
                 Options { threads: self.by_thread, ..Options::default() },
                 &output,
             )?;
-            output::tell(format_args!("{:<12} {}", format.name(), output.display()));
+            tell!("{:<12} {}", format.name(), output.display());
         }
         if let Some(path) = &self.summary {
             write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
-            output::tell(format_args!("summary      {}", path.display()));
+            tell!("summary      {}", path.display());
         }
         Ok(())
     }
 
     /// Prints the hot methods of the busiest session, writes its page and summary, and lists the others.
-    ///
-    /// # Errors
-    /// If a file cannot be read or written.
     pub fn report(&self, sessions: Vec<SessionReport>) -> anyhow::Result<()> {
-        // Of a recording that could not be begun, a line has told already.
+        // A recording that could not be created was reported earlier.
         let sessions = sessions.into_iter().filter(|session| session.path.exists()).collect();
         let sessions = busiest_first(sessions, &self.recording());
         let Some((Recorded { report: session, cpu_ns }, others)) = sessions.split_first() else {
@@ -198,27 +181,26 @@ impl Results {
         self.report_one(&session.path)?;
         if !others.is_empty() {
             let command = &session.hello.command;
-            output::tell(format_args!(
+            tell!(
                 "busiest JVM  {} CPU time, pid {}: {}",
                 duration(*cpu_ns),
                 session.hello.pid,
                 beginning(command)
-            ));
+            );
         }
         for Recorded { report, cpu_ns } in others {
-            output::tell(format_args!(
+            tell!(
                 "further JVM  {} CPU time, pid {}: {}, in {}",
                 duration(*cpu_ns),
                 report.hello.pid,
                 beginning(&report.hello.command),
                 report.path.display()
-            ));
+            );
         }
         Ok(())
     }
 }
 
-/// Returns the beginning of a command.
 fn beginning(command: &str) -> String {
     const SHOWN_CHARACTERS: usize = 60;
     let mut shown: String = command.chars().take(SHOWN_CHARACTERS).collect();

@@ -10,7 +10,7 @@ use crate::source::{SelectionArguments, Source, check_output, pair};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Questions: processes, statistics, summary, flamegraph, methods, callers, callees, lines, threads, timeline, diff, diff/methods
+The questions are processes, statistics, summary, flamegraph, methods, callers, callees, lines, threads, timeline, diff, diff/methods
 Parameters: limit, order, method, by, bucket, max_nodes; before. or after. in front of a parameter of the selection
 restricts one side of a difference.
 
@@ -43,9 +43,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         pairs.push(pair("--with", parameter)?);
     }
     let answer = source.ask(&arguments.question, &pairs)?;
-    match file {
-        Some(path) => output::write_file(path, |out| out.write_all(&answer))?,
-        None => output::print(|out| out.write_all(&answer))?,
-    }
+    output::write_answer(file, &answer)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,6 @@ use clap::Args;
 use nix::sys::signal::Signal;
 use profile::export::whole_file::WholeFile;
 use profile::source::recording::keep_existing;
-use profile::text::quantity::duration;
 
 use super::attach;
 use super::profiling::{Results, Sampling};
@@ -21,7 +20,7 @@ use crate::launch::signals::Signals;
 use crate::launch::{AgentOptions, Launch};
 use crate::options::agent_flags;
 use crate::options::values::Time;
-use crate::output;
+use crate::output::{self, tell};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -30,13 +29,13 @@ Examples:
   tickwalk record --interval 1ms -o app.tickwalk -- java -cp classes com.example.Main
   tickwalk record --interval 1ms --budget 1% -- java -jar app.jar
   tickwalk record -o app.jfr -- java -jar app.jar         (and app.tickwalk)
-  tickwalk record --ssh web1 -p 4321 -d 30s               a JVM of another machine; nothing stays there
-  tickwalk record --summary app.json -- ./gradlew run     (other programs get JAVA_TOOL_OPTIONS)
+  tickwalk record --ssh web1 -p 4321 -d 30s               a JVM of another host; nothing stays there
+  tickwalk record --summary app.json -- ./gradlew run     (uses JAVA_TOOL_OPTIONS)
 
-A program that is not java gets the agent in JAVA_TOOL_OPTIONS, which all JVMs read that it starts. The report shows the one
-that used most CPU time; the others are listed, each with a recording of its own. --follow does the same for java.
+If COMMAND is not java, the agent is passed in JAVA_TOOL_OPTIONS, which every JVM it starts reads. The report shows the JVM
+that used most CPU time and lists the others, each with its own recording. --follow does the same for java.
 
-On a terminal a line shows every ten seconds that samples arrive.
+On a terminal, a progress line appears every ten seconds.
 
 The exit code is that of the program, 128 + N if signal N ended it, 127 if there is no such program.
 A recording of the same name is kept as FILE.1.")]
@@ -48,13 +47,13 @@ pub struct Arguments {
     /// Profile the JVMs that the program starts as well
     #[arg(long)]
     follow: bool,
-    /// Profile a running JVM instead, as 'tickwalk attach' does; with --ssh one of that machine
+    /// Profile a running JVM instead, as 'tickwalk attach' does; with --ssh, a JVM of that host
     #[arg(short, long, value_name = "PID|NAME", conflicts_with_all = ["command", "follow"])]
     pid: Option<Target>,
     /// Duration of the profile, such as 30s; the program runs on [default: until the program ends or Ctrl-C]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
-    /// Machine of the JVM, as ssh(1) accepts it. This program and the agent are copied there for that time
+    /// Profile on this host, by ssh(1); this program and the agent are copied there and removed afterwards
     #[arg(long, value_name = "HOST", requires_all = ["pid", "duration"])]
     ssh: Option<String>,
     /// Print what --ssh would run, and exit
@@ -68,8 +67,8 @@ pub struct Arguments {
 /// Profiles a JVM of another machine.
 fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<ExitCode> {
     let library = agent_library::find(arguments.sampling.agent.as_deref())?;
-    let Time(time) = arguments.duration.context("a profile of another machine needs a duration")?;
-    let mut options = vec![format!("--duration={}ms", time.as_millis())];
+    let time = arguments.duration.context("a profile of another machine needs a duration")?;
+    let mut options = vec![format!("--duration={}ms", time.0.as_millis())];
     options.extend(arguments.sampling.checked([])?.iter().map(|option| format!("--agent-option={option}")));
     let remote = Remote { host, pid, options, library: &library };
     if arguments.dry_run {
@@ -81,10 +80,7 @@ fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<
     let path = arguments.results.recording();
     let cannot_write = || format!("cannot write {}", path.display());
     let recording = WholeFile::create(&path).with_context(cannot_write)?;
-    output::tell(format_args!(
-        "tickwalk: profiling JVM {pid} of {host} for {}; Ctrl-C ends the profile",
-        duration(time.as_nanos().try_into().unwrap_or(u64::MAX))
-    ));
+    tell!("tickwalk: profiling JVM {pid} of {host} for {time}; Ctrl-C ends the profile");
     remote.run(recording.file())?;
     recording.finish(keep_existing).with_context(cannot_write)?;
     arguments.results.report_one(&path)?;
@@ -124,11 +120,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let sessions = server.stop();
 
     if sessions.is_empty() {
-        output::tell(format_args!(
+        tell!(
             "tickwalk: the JVM never connected to the profiler, so nothing was recorded ({}); \
             read the messages above and run 'tickwalk doctor'; a JVM with the C library musl (Alpine Linux) cannot load the agent",
             launch.how_the_agent_was_passed()
-        ));
+        );
     }
     results.report(sessions)?;
     Ok(ExitCode::from(code))

@@ -30,10 +30,10 @@ pub struct Arguments {
     /// The same as --by line
     #[arg(long, conflicts_with = "by")]
     lines: bool,
-    /// Show only the table by CPU time in a row's own code
+    /// Show only the table by CPU time of a row's own code
     #[arg(long = "self")]
     own: bool,
-    /// Show only the table by CPU time in a row's code and its callees
+    /// Show only the table by CPU time of a row's code with its callees
     #[arg(long, conflicts_with = "own")]
     total: bool,
     /// Rows shown in each table
@@ -42,13 +42,13 @@ pub struct Arguments {
     /// Also print how the samples were collected: rate, requests, queues, pauses
     #[arg(long)]
     verbose: bool,
-    /// Profile this running JVM, by its process id or a part of its command, and show the last ten seconds again and again
+    /// Profile this running JVM, by its process id or a part of its command, and keep showing the last ten seconds
     #[arg(short, long, value_name = "PID|NAME", conflicts_with_all = ["json", "format", "output", "verbose", "source"])]
     pid: Option<Target>,
     /// With --pid: cputime, wall or jvmti [default: cputime]
     #[arg(long, value_name = "MODE", requires = "pid", conflicts_with = "event")]
     mode: Option<String>,
-    /// With --pid: event as async-profiler names it, instead of --mode
+    /// With --pid: event by async-profiler's name, instead of --mode
     #[arg(short, long, value_name = "EVENT", requires = "pid")]
     event: Option<String>,
     /// With --pid: time between two samples of a thread [default: 10ms]

@@ -1,17 +1,18 @@
 //! Options and output of the verbs that judge growth: `diff --fail-above` and `gate`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use profile::query::difference::Methods;
 use profile::query::regression::Verdict;
 
+use crate::options::values::rows;
 use crate::output;
 use crate::source::{Pairs, Source};
 
-/// Exit code if something has grown beyond the limit.
+/// Exit code if something has grown by more than the limit.
 const GROWN: u8 = 3;
 
 /// Methods requested from each run: the collector's limit.
@@ -20,12 +21,12 @@ const METHOD_LIMIT: &str = "10000";
 /// Format of an answer about differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Columns for readers
+    /// A text table
     #[default]
     Text,
-    /// JSON for programs
+    /// JSON
     Json,
-    /// A Markdown table for reports
+    /// Markdown, for reports
     Markdown,
 }
 
@@ -44,7 +45,7 @@ fn percent(text: &str) -> Option<f64> {
     number.map(|number| number / 100.0)
 }
 
-/// Reads the share of comparisons of equal programs that have to pass.
+/// Reads the share of comparisons of equal programs that must pass.
 pub fn confidence(text: &str) -> Result<Percent, &'static str> {
     let share = percent(text).filter(|share| (0.8..=0.999).contains(share));
     share.map(Percent).ok_or("expected a percentage between 80% and 99.9%, such as 99%")
@@ -67,28 +68,48 @@ pub fn methods(source: &Source, mut pairs: Pairs) -> anyhow::Result<Methods> {
     Ok(serde_json::from_slice(&source.ask("methods", &pairs)?)?)
 }
 
-/// Writes a verdict with up to `rows` methods to a file or to standard output; returns the exit code.
-pub fn write(
-    verdict: &Verdict,
-    rows: usize,
+/// Place and form of an answer about differences.
+#[derive(Debug, Args)]
+pub struct DifferenceOutput {
+    /// File to write, or - [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Format of the answer; Markdown is for verdicts
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     format: Format,
-    path: Option<&Path>,
-) -> anyhow::Result<ExitCode> {
-    let mut text = match format {
-        Format::Json => serde_json::to_string_pretty(verdict)?,
-        Format::Text | Format::Markdown => {
-            verdict.table(rows, format == Format::Markdown) + "\n" + &verdict.sentence()
-        }
-    };
-    text.push('\n');
-    write_answer(path, text.as_bytes())?;
-    Ok(if verdict.has_failed() { ExitCode::from(GROWN) } else { ExitCode::SUCCESS })
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// The same as --format markdown
+    #[arg(long, conflicts_with_all = ["format", "json"])]
+    markdown: bool,
+    /// Maximum number of methods
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = rows)]
+    pub limit: usize,
 }
 
-/// Writes an answer to a file, or to standard output.
-pub fn write_answer(path: Option<&Path>, answer: &[u8]) -> anyhow::Result<()> {
-    match path {
-        Some(path) => output::write_file(path, |out| out.write_all(answer)),
-        None => output::print(|out| out.write_all(answer)),
+impl DifferenceOutput {
+    /// Returns the format that was chosen.
+    pub fn format(&self) -> Format {
+        match (self.json, self.markdown) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Markdown,
+            _ => self.format,
+        }
+    }
+
+    /// Returns the file to write; `None` for standard output.
+    pub fn file(&self) -> Option<&Path> {
+        output::named_file(self.output.as_deref())
+    }
+
+    /// Writes a verdict; returns the exit code.
+    pub fn write(&self, verdict: &Verdict) -> anyhow::Result<ExitCode> {
+        let text = match self.format() {
+            Format::Json => serde_json::to_string_pretty(verdict)?,
+            format => verdict.table(self.limit, format == Format::Markdown) + "\n" + &verdict.sentence(),
+        };
+        output::write_answer(self.file(), (text + "\n").as_bytes())?;
+        Ok(if verdict.has_failed() { ExitCode::from(GROWN) } else { ExitCode::SUCCESS })
     }
 }

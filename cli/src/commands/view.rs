@@ -8,7 +8,7 @@ use crate::options::values::rows;
 use crate::output::table::TableOutput;
 use crate::source::{SelectionArguments, Source, check_output};
 
-/// Views with the questions of the HTTP API whose answers are their JSON, and the order of methods.
+/// For each view, the question of the HTTP API that answers it as JSON, and the order of methods.
 const QUESTIONS: [(&str, &str, Option<&str>); 5] = [
     ("hot-methods", "methods", Some("samples")),
     ("cpu-time-hot-methods", "methods", Some("self")),

@@ -39,7 +39,7 @@ pub(super) fn examine() -> Vec<Finding> {
     ]
 }
 
-/// Names the CPU that this command and the library beside it are built for, and the size of pages.
+/// Reports the CPU that this command and the agent are built for, and the size of pages.
 fn architecture() -> Finding {
     let pages = page_bytes(&fs::read("/proc/self/auxv").unwrap_or_default());
     let pages = pages.map_or(String::new(), |bytes| format!(", pages of {} KiB", bytes / 1024));
@@ -84,7 +84,7 @@ fn tick() -> Finding {
     }
 }
 
-/// Returns the tick that the kernel reports if the measurement is near it: on a busy machine some ticks find another thread.
+/// Returns the tick that the kernel reports if the measured one is near it: on a busy machine, measured ticks vary.
 fn likely_tick_ns(measured_ns: u64, reported_ns: u64) -> u64 {
     if measured_ns.abs_diff(reported_ns) <= reported_ns / 2 { reported_ns } else { measured_ns }
 }
@@ -117,8 +117,8 @@ fn measure_tick() -> nix::Result<Option<u64>> {
     Ok(tick_between(&expirations, reported_tick_ns()))
 }
 
-/// Returns the mean distance of expirations, each by the thread's clock and by that of the wall, between which the thread
-/// ran all the time: of other pairs, ticks in between found another thread. If it never did, the tick that the kernel reports.
+/// Returns the mean distance between expirations, each given by the thread's CPU clock and the wall clock, for those
+/// pairs between which the thread never lost its processor; without such a pair, the tick that the kernel reports.
 fn tick_between(expirations: &[(u64, u64)], reported_ns: u64) -> Option<u64> {
     let pairs = expirations.windows(2).filter_map(|pair| <&[(u64, u64); 2]>::try_from(pair).ok());
     let distances = pairs.map(|[(cpu, wall), (next_cpu, next_wall)]| (next_cpu - cpu, next_wall - wall));
@@ -211,13 +211,13 @@ fn pending_signals(status: &str) -> Finding {
     }
 }
 
-/// Reports the kernel's clock source: where it is not the time stamp counter, the agent asks the kernel for each time stamp.
+/// Reports the kernel's clock source; if it is not the time stamp counter, each time stamp costs a call of the kernel.
 fn time_stamps() -> Finding {
     const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     time_stamps_by(fs::read_to_string(PATH).as_deref().map(str::trim))
 }
 
-/// As [`time_stamps`], by the name of the clock source.
+/// Reports a clock source, given by its name.
 fn time_stamps_by(clock_source: Result<&str, &io::Error>) -> Finding {
     const SUBJECT: &str = "time stamps";
     /// Clock sources that are the counter itself (`agent/src/clock/time_source.rs`).
@@ -253,7 +253,8 @@ fn seccomp(status: &str) -> Finding {
     Finding::ok("seccomp", mode)
 }
 
-/// Checks `process_vm_readv`, by which the agent reads memory that may be unmapped: it fails instead of faulting.
+/// Checks `process_vm_readv`, which the agent uses to read memory that may be unmapped, because it fails without a
+/// fault.
 fn reading_memory() -> Finding {
     const SUBJECT: &str = "memory access";
     let source = *b"tickwalk";
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn other_clock_sources_than_the_counter_are_told() {
+    fn clock_sources_other_than_the_counter_cost_a_call_of_the_kernel() {
         let counter = if cfg!(target_arch = "aarch64") { "arch_sys_counter" } else { "tsc" };
         let found = |name| time_stamps_by(Ok(name)).found;
         assert_eq!(found(counter), format!("clock source {counter}: the processor's counter"));
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_tick_near_the_reported_one_is_that() {
+    fn a_measured_tick_near_the_reported_one_is_taken_for_it() {
         assert_eq!(likely_tick_ns(5_100_000, 4_000_000), 4_000_000);
         assert_eq!(likely_tick_ns(4_000_000, 1_000_000), 4_000_000, "another clock than reported");
         assert_eq!(likely_tick_ns(4_000_000, 0), 4_000_000);

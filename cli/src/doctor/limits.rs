@@ -7,7 +7,7 @@ use profile::text::quantity;
 
 use super::Finding;
 
-/// Open files that a collector with its default of 256 agents, its store and its clients needs.
+/// Open files for a collector with 256 agents, the default, its store and its clients.
 const ENOUGH_FILES: u64 = 1024;
 
 pub(super) fn examine() -> Vec<Finding> {

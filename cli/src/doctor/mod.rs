@@ -1,6 +1,6 @@
 //! Checks whether this machine and its JDKs can be profiled.
 //!
-//! Each check returns findings: what it found, how severe that is, and what to do about it.
+//! Each check returns findings with their severity and remedy.
 
 mod jdk;
 mod kernel;
@@ -15,11 +15,9 @@ use serde::Serialize;
 
 use crate::launch::agent_library;
 
-/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// No problem.
     Ok,
     /// Profiling works, with a restriction.
     Warn,
@@ -27,14 +25,10 @@ pub enum Status {
     Fail,
 }
 
-/// Result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// Severity.
     pub status: Status,
-    /// Name of the check.
     pub subject: &'static str,
-    /// Result of the check.
     pub found: String,
     /// Remedy; `None` if there is no problem.
     pub fix: Option<String>,
@@ -69,8 +63,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs all checks. The trial run uses the JVM of `java`, else that of `JAVA_HOME`, else the one in `PATH`; it is left out
-/// without any.
+/// Runs all checks. The trial run uses the JVM of `java`, else that of `JAVA_HOME`, else the one in `PATH`; it is
+/// left out without any.
 pub fn examine(java: Option<&Path>) -> Vec<Finding> {
     let mut findings = kernel::examine();
     findings.extend(limits::examine());
@@ -81,7 +75,7 @@ pub fn examine(java: Option<&Path>) -> Vec<Finding> {
         Ok(agent) => {
             findings.push(Finding::ok("agent", agent.display().to_string()));
             if let Some(java) = java.map(Path::to_owned).or(home).or_else(jdk::in_path) {
-                findings.extend(trial::examine(&trial::launcher(&java), &agent));
+                findings.extend(trial::examine(&java, &agent));
             }
         }
         Err(error) => findings.push(Finding::fail(

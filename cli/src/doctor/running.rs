@@ -44,7 +44,7 @@ fn finding(row: &Row) -> Finding {
         State::Undumpable => Finding::ok(
             SUBJECT,
             found(
-                "can be attached to; it cannot be dumped (PR_SET_DUMPABLE), so what runs in it is not seen",
+                "can be profiled; it is undumpable (PR_SET_DUMPABLE), so whether a profile is running cannot be seen",
             ),
         ),
         State::OtherUser => warn("belongs to another user", "run tickwalk as that user or as the superuser"),

@@ -1,83 +1,38 @@
 //! Trial run: starts a JVM with the agent and reports its self-tests and its account of CPU time.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-use profile::query::process::ProcessProfile;
 use profile::query::summary::{CpuTime, Summary};
 use profile::session::trust::{Outcome, SelfTest};
-use profile::source::recording::Recording;
 use profile::text::quantity::duration;
 
 use super::Finding;
-use crate::experiment::jvm::{CLASS_NAME, write_class};
-use crate::output::private_directory;
+use crate::experiment::jvm::{Jvm, Run};
 
 const SUBJECT: &str = "trial run";
 /// Arguments of the program: 60 ms of CPU time in each of nine ways, however busy the machine is.
 const ARGUMENTS: [&str; 2] = ["waste", "60"];
 
-/// Returns the launcher that `--java` names, directly or by its home directory.
-pub(super) fn launcher(java: &Path) -> PathBuf {
-    if java.is_dir() { java.join("bin/java") } else { java.to_owned() }
-}
-
 /// Runs a Java program that burns half a second of CPU time under the agent.
 pub(super) fn examine(java: &Path, agent: &Path) -> Vec<Finding> {
-    match run(java, agent) {
-        Ok((profile, messages)) => findings(java, &profile, &messages),
-        Err(finding) => vec![finding],
+    let jvm = Jvm::find(Some(java), agent.to_owned());
+    match jvm.and_then(|jvm| jvm.run("interval=10ms", &ARGUMENTS.map(str::to_owned))) {
+        Ok(run) => findings(java, &run),
+        Err(error) => {
+            let fix = "the message names the cause; the agent needs a JDK with the HotSpot VM, 11 or newer";
+            vec![Finding::fail(SUBJECT, format!("{error:#}"), fix)]
+        }
     }
 }
 
-fn run(java: &Path, agent: &Path) -> Result<(ProcessProfile, Vec<String>), Finding> {
-    let fail = |found: String, fix: &str| Finding::fail(SUBJECT, found, fix);
-    let unwritable = |error: io::Error| {
-        fail(format!("cannot write temporary files: {error}"), "set TMPDIR to a writable directory")
-    };
-    let folder = private_directory().tempdir().map_err(unwritable)?;
-    write_class(folder.path()).map_err(unwritable)?;
-    let recording = folder.path().join("trial.tickwalk");
-    let output = Command::new(java)
-        .arg(format!("-agentpath:{}=file={}", agent.display(), recording.display()))
-        .arg("-cp")
-        .arg(folder.path())
-        .arg(CLASS_NAME)
-        .args(ARGUMENTS)
-        .env_remove("JAVA_TOOL_OPTIONS")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| fail(format!("cannot start {}: {error}", java.display()), "pass --java PATH"))?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    let messages: Vec<String> =
-        text.lines().filter_map(|line| line.strip_prefix("tickwalk: ")).map(str::to_owned).collect();
-    if !output.status.success() {
-        let last = text.lines().last().unwrap_or_default();
-        return Err(fail(
-            format!("{} ended with {}: {last}", java.display(), output.status),
-            "the JVM's last message names the cause; fix it and run this check again",
-        ));
-    }
-    // An agent that refuses the JVM leaves the recording empty.
-    let written = fs::metadata(&recording).is_ok_and(|metadata| metadata.len() > 0);
-    let profile =
-        Recording::read(&recording).ok().and_then(|recording| ProcessProfile::whole(&recording).ok());
-    match profile {
-        Some(profile) if written => Ok((profile, messages)),
-        _ => Err(fail(messages.join("; "), "use a JDK with the HotSpot VM, 11 or newer")),
-    }
-}
-
-fn findings(java: &Path, profile: &ProcessProfile, messages: &[String]) -> Vec<Finding> {
-    let summary = Summary::new(profile);
+fn findings(java: &Path, run: &Run) -> Vec<Finding> {
+    let (summary, messages) = (Summary::new(&run.profile), &run.messages);
     let mut findings = Vec::new();
-    let run = format!("{} {} at {}", summary.jvm.name, summary.jvm.version, java.display());
+    let found = format!("{} {} at {}", summary.jvm.name, summary.jvm.version, java.display());
     findings.push(if messages.is_empty() {
-        Finding::ok(SUBJECT, run)
+        Finding::ok(SUBJECT, found)
     } else {
-        Finding::warn(SUBJECT, format!("{run}: {}", messages.join("; ")), "follow the agent's message")
+        Finding::warn(SUBJECT, format!("{found}: {}", messages.join("; ")), "follow the agent's message")
     });
     findings.extend(summary.self_tests.iter().map(self_test));
     findings.extend([sampling(&summary), account(&summary.cpu_ns), requests(&summary)]);
@@ -175,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_that_is_open_is_a_failure() {
+    fn an_account_that_does_not_add_up_is_a_failure() {
         let mut cpu = CpuTime::default();
         assert_eq!(account(&cpu).status, Status::Fail, "nothing ran");
         (cpu.kernel, cpu.sampled) = (30_000_000, 20_000_000);

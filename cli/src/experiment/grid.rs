@@ -1,7 +1,7 @@
 //! The cells of the queue study: workload and settings of each run.
 //!
-//! Sizes are the size classes of the agent, powers of two from 16 to 2,048 entries. Settings of other profilers are rounded
-//! up to a class; 5,000 entries, the JDK's fixed size at 1 ms, become 2,048.
+//! Sizes are the size classes of the agent, powers of two from 16 to 2,048 entries. Settings of other profilers are
+//! rounded up to a class; 5,000 entries, the JDK's fixed size at 1 ms, become 2,048.
 
 use std::fmt;
 
@@ -28,7 +28,6 @@ impl fmt::Display for Work {
 pub enum Queues {
     /// The default: no debug hook is set.
     Shipped,
-    /// A fixed number of entries.
     Fixed(u32),
     /// Grows with losses, from the first number of entries to the second.
     Dynamic(u32, u32),
@@ -44,7 +43,6 @@ impl fmt::Display for Queues {
     }
 }
 
-/// When queues are drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
     /// The default: the period follows the load.
@@ -65,22 +63,15 @@ impl fmt::Display for Drain {
     }
 }
 
-/// One run of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Work at the bottom of the stacks.
     pub work: Work,
-    /// Number of threads.
     pub threads: u32,
-    /// Frames of each stack.
     pub depth: u32,
-    /// Sampling interval in milliseconds.
     pub interval_ms: u32,
-    /// Queue sizes.
     pub queues: Queues,
-    /// When queues are drained.
     pub drain: Drain,
-    /// Duration of the work in milliseconds.
     pub run_ms: u32,
 }
 
@@ -110,7 +101,7 @@ impl Cell {
         ["queue", work].map(str::to_owned).into_iter().chain(numbers.map(|n| n.to_string())).collect()
     }
 
-    /// Returns the settings as text; cells with equal text share a row of the pictures.
+    /// Returns the settings as text; cells with equal text share a row of the page.
     pub fn settings(&self) -> String {
         match (self.queues, self.drain) {
             (Queues::Shipped, Drain::Shipped) => "shipped".to_owned(),

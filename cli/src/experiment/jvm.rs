@@ -1,6 +1,6 @@
 //! Runs the embedded Java program under the agent.
 
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,16 +13,8 @@ use tempfile::TempDir;
 use crate::output;
 
 /// Name of the Java program's class.
-pub const CLASS_NAME: &str = "TickwalkExperiment";
+const CLASS_NAME: &str = "TickwalkExperiment";
 const CLASS: &[u8] = include_bytes!("workload/TickwalkExperiment.class");
-
-/// Writes the Java program's class file into a directory.
-///
-/// # Errors
-/// As for any file.
-pub fn write_class(directory: &Path) -> io::Result<()> {
-    std::fs::write(directory.join(format!("{CLASS_NAME}.class")), CLASS)
-}
 
 /// The JVM, the agent, and a temporary directory for recordings.
 #[derive(Debug)]
@@ -32,15 +24,14 @@ pub struct Jvm {
     directory: TempDir,
 }
 
-/// Results of one run.
 #[derive(Debug)]
 pub struct Run {
-    /// The recording.
     pub recording: Recording,
-    /// All samples of the recording.
     pub profile: ProcessProfile,
     /// The program's output lines that begin with `truth`, without that word, split at spaces.
     pub truths: Vec<Vec<String>>,
+    /// Messages of the agent.
+    pub messages: Vec<String>,
     /// User CPU time of the whole JVM by getrusage, in nanoseconds.
     pub user_ns: u64,
     /// System CPU time of the whole JVM by getrusage, in nanoseconds.
@@ -49,9 +40,6 @@ pub struct Run {
 
 impl Jvm {
     /// Finds the launcher: `java` or the one in that home directory, else that of `JAVA_HOME`, else `java` in `PATH`.
-    ///
-    /// # Errors
-    /// If there is no launcher at the given path, or temporary files cannot be written.
     pub fn find(java: Option<&Path>, agent: PathBuf) -> anyhow::Result<Self> {
         let home = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         let java = match java.map(Path::to_owned).or(home) {
@@ -59,14 +47,12 @@ impl Jvm {
             None => PathBuf::from("java"),
         };
         let directory = output::temporary_directory()?;
-        write_class(directory.path()).context("cannot write the Java program to the temporary directory")?;
+        fs::write(directory.path().join(format!("{CLASS_NAME}.class")), CLASS)
+            .context("cannot write the Java program to the temporary directory")?;
         Ok(Self { java, agent, directory })
     }
 
     /// Runs the program with `arguments` under the agent with `options` and reads the recording.
-    ///
-    /// # Errors
-    /// If the JVM does not start, fails, or leaves no complete recording.
     pub fn run(&self, options: &str, arguments: &[String]) -> anyhow::Result<Run> {
         let recording = self.directory.path().join("run.tickwalk");
         let before = children()?;
@@ -93,7 +79,10 @@ impl Jvm {
         Ok(Run {
             profile: ProcessProfile::whole(&recording)?,
             recording,
-            truths: truths(&String::from_utf8_lossy(&output.stdout)),
+            truths: lines_after("truth ", &output.stdout)
+                .map(|line| line.split(' ').map(str::to_owned).collect())
+                .collect(),
+            messages: lines_after("tickwalk: ", &output.stderr).collect(),
             user_ns: after.0.saturating_sub(before.0),
             system_ns: after.1.saturating_sub(before.1),
         })
@@ -126,9 +115,12 @@ fn children() -> anyhow::Result<(u64, u64)> {
     Ok((ns(usage.user_time()), ns(usage.system_time())))
 }
 
-fn truths(output: &str) -> Vec<Vec<String>> {
-    let lines = output.lines().filter_map(|line| line.strip_prefix("truth "));
-    lines.map(|line| line.split(' ').map(str::to_owned).collect()).collect()
+/// Returns the lines that begin with `prefix`, without it.
+fn lines_after(prefix: &str, output: &[u8]) -> impl Iterator<Item = String> {
+    let text = String::from_utf8_lossy(output);
+    let lines: Vec<String> =
+        text.lines().filter_map(|line| line.strip_prefix(prefix)).map(str::to_owned).collect();
+    lines.into_iter()
 }
 
 fn last_lines(stderr: &[u8]) -> String {
@@ -142,8 +134,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truths_are_told_from_other_lines() {
-        assert_eq!(truths("hello\ntruth spin 5 -1\n"), [["spin", "5", "-1"]]);
+    fn truths_are_separated_from_other_lines() {
+        assert!(lines_after("truth ", b"hello\ntruth spin 5 -1\n").eq(["spin 5 -1"]));
     }
 
     #[test]
@@ -152,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_launcher_is_refused() {
+    fn a_folder_without_a_launcher_is_refused() {
         assert!(launcher(Path::new("/proc")).is_err());
     }
 

@@ -1,91 +1,107 @@
 //! The queue study: losses, memory and drain times of each cell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use profile::query::drains::{Distribution, Drains, drains};
+use profile::histogram::quantile;
 use profile::query::summary::Summary;
+use profile::session::Session;
+use profile::text::quantity::share;
+use serde_json::{Map, Value, json};
 
 use super::grid::Cell;
 use super::jvm::{Jvm, Run};
 
+/// The page that shows a study; `{{data}}` stands for its JSON.
+const PAGE: &str = include_str!("page.html");
+
 /// Measurements of one cell.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The cell.
-    pub cell: Cell,
-    /// Samples recorded.
-    pub samples: u64,
-    /// Samples lost by cause.
-    pub lost: BTreeMap<String, u64>,
-    /// Share of the CPU time whose samples were lost.
-    pub lost_share: f64,
+    cell: Cell,
+    samples: u64,
+    lost: BTreeMap<String, u64>,
     /// Samples with their newest frame only, because there was no memory for a copy of the stack.
-    pub without_stack: u64,
-    /// Sampled CPU time per call of the work, in nanoseconds.
-    pub call_ns: u64,
-    /// Peak memory of the request queues, in bytes.
-    pub queue_bytes: u64,
-    /// Memory of stack copies at the end, in bytes.
-    pub pool_bytes: u64,
-    /// Entries of the largest queue.
-    pub largest: u64,
-    /// Number of times queues grew.
-    pub grown: u64,
-    /// Samples lost by queues that had grown before.
-    pub lost_after_growth: u64,
-    /// Sizes and times of drains.
-    pub drains: Drains,
+    without_stack: u64,
+    /// The other columns of the table, in their order.
+    measured: Vec<(String, Value)>,
 }
 
 impl Row {
     fn new(cell: Cell, run: &Run) -> Self {
         let summary = Summary::new(&run.profile);
-        let lost = run
-            .profile
-            .session()
-            .statistics
-            .as_ref()
-            .map(|statistics| &statistics.lost[..])
-            .unwrap_or_default();
-        let lost = lost.iter().filter(|lost| lost.count > 0);
+        let statistics = run.profile.session().statistics.clone().unwrap_or_default();
         let calls = run.truth("calls").and_then(|numbers| numbers.first().copied()).unwrap_or(0);
+        let call_ns = summary.cpu_ns.sampled / u64::try_from(calls).unwrap_or(0).max(1);
+        let lost_share = share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel);
+        let queue = &summary.queue;
+        let mut measured = vec![
+            ("call_us".to_owned(), json!(call_ns / 1_000)),
+            ("lost_share".to_owned(), json!((lost_share * 1e6).round() / 1e6)),
+            ("lost_after_growth".to_owned(), json!(queue.lost_after_growth)),
+            ("queue_bytes".to_owned(), json!(queue.most_bytes)),
+            ("pool_bytes".to_owned(), json!(queue.pool_bytes)),
+            ("largest_entries".to_owned(), json!(queue.largest)),
+            ("grown".to_owned(), json!(queue.grown)),
+        ];
+        measured.extend(drains(run.profile.session()));
+        let lost = statistics.lost.into_iter().filter(|lost| lost.count > 0);
         Self {
             cell,
             samples: summary.samples,
-            lost: lost.map(|lost| (lost.cause.clone(), lost.count)).collect(),
-            lost_share: profile::text::quantity::share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel),
+            lost: lost.map(|lost| (lost.cause, lost.count)).collect(),
             without_stack: summary.failed.get("pool_exhausted").copied().unwrap_or(0),
-            call_ns: summary.cpu_ns.sampled / u64::try_from(calls).unwrap_or(0).max(1),
-            queue_bytes: summary.queue.most_bytes,
-            pool_bytes: summary.queue.pool_bytes,
-            largest: summary.queue.largest,
-            grown: summary.queue.grown,
-            lost_after_growth: summary.queue.lost_after_growth,
-            drains: drains(run.profile.session()),
+            measured,
         }
     }
 
-    /// Returns the samples lost, of all causes.
-    pub fn lost_samples(&self) -> u64 {
-        self.lost.values().sum()
+    /// Returns the columns of the table, with one for each of `causes` of losses.
+    fn columns(&self, causes: &BTreeSet<&str>) -> Vec<(String, Value)> {
+        let Cell { work, threads, depth, interval_ms, queues, drain, .. } = self.cell;
+        let mut columns = vec![
+            ("work".to_owned(), json!(work.to_string())),
+            ("threads".to_owned(), json!(threads)),
+            ("depth".to_owned(), json!(depth)),
+            ("interval_ms".to_owned(), json!(interval_ms)),
+            ("queues".to_owned(), json!(queues.to_string())),
+            ("drain".to_owned(), json!(drain.to_string())),
+            ("samples".to_owned(), json!(self.samples)),
+            ("without_stack".to_owned(), json!(self.without_stack)),
+        ];
+        let lost = |cause: &str| json!(self.lost.get(cause).copied().unwrap_or(0));
+        columns.extend(causes.iter().map(|cause| (format!("lost_{cause}"), lost(cause))));
+        columns.extend(self.measured.iter().cloned());
+        columns
     }
 }
 
-/// Results of a study.
+/// Returns count, quantiles and maximum of the drains that found requests, and of the walks.
+fn drains(session: &Session) -> impl Iterator<Item = (String, Value)> + use<> {
+    let statistics = session.statistics.clone().unwrap_or_default();
+    let histograms = [
+        ("drain_requests", statistics.drain_requests),
+        ("drain_ns", statistics.drain_ns),
+        ("walk_ns", statistics.walk_ns),
+    ];
+    histograms.into_iter().flat_map(|(name, histogram)| {
+        let of = histogram.unwrap_or_default();
+        let points =
+            [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)].map(|(point, part)| (point, quantile(&of, part)));
+        let all = [("count", of.count)].into_iter().chain(points).chain([("max", of.max)]);
+        all.map(move |(point, value)| (format!("{name}_{point}"), json!(value)))
+    })
+}
+
 #[derive(Debug)]
 pub struct Study {
-    /// Measured cells.
     pub rows: Vec<Row>,
     /// Failed cells with their errors.
     pub failed: Vec<(Cell, String)>,
-    /// Number of cells that were skipped at the time limit.
-    pub skipped: usize,
-    /// Name and version of the JVM.
-    pub jvm: String,
+    skipped: usize,
+    jvm: String,
     /// Tick of the kernel's CPU timers: measured by the agent at its start, else reported by the kernel; 0 if unknown.
-    pub tick_ns: u64,
+    tick_ns: u64,
 }
 
 /// Runs `cells` until `budget` is used up and calls `progress` with a line for each.
@@ -108,7 +124,7 @@ pub fn study(jvm: &Jvm, cells: &[Cell], budget: Option<Duration>, progress: &mut
                 study.jvm = format!("{} {}", hello.jvm_name, hello.jvm_version);
                 study.tick_ns = hello.kernel_tick_ns;
                 let row = Row::new(cell, &run);
-                let (samples, lost, cut) = (row.samples, row.lost_samples(), row.without_stack);
+                let (samples, lost, cut) = (row.samples, row.lost.values().sum::<u64>(), row.without_stack);
                 let cut = if cut == 0 { String::new() } else { format!(", {cut} without stack") };
                 progress(&format!("{place} {cell}: {samples} samples, {lost} lost{cut}{minutes}"));
                 study.rows.push(row);
@@ -123,78 +139,62 @@ pub fn study(jvm: &Jvm, cells: &[Cell], budget: Option<Duration>, progress: &mut
 }
 
 impl Study {
-    /// Returns the settings in the order of the runs, each with its rows.
-    pub fn by_settings(&self) -> Vec<(String, Vec<&Row>)> {
-        let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
-        for row in &self.rows {
-            let settings = row.cell.settings();
-            match groups.iter_mut().find(|(known, _)| *known == settings) {
-                Some((_, rows)) => rows.push(row),
-                None => groups.push((settings, vec![row])),
-            }
-        }
-        groups
+    /// Returns the causes of losses in any cell.
+    fn causes(&self) -> BTreeSet<&str> {
+        self.rows.iter().flat_map(|row| row.lost.keys()).map(String::as_str).collect()
     }
 
-    /// Writes a header and one line per cell.
-    ///
-    /// # Errors
-    /// If writing fails.
+    /// Writes a header and one line for each cell, as CSV.
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut causes: Vec<&str> =
-            self.rows.iter().flat_map(|row| row.lost.keys()).map(String::as_str).collect();
-        causes.sort_unstable();
-        causes.dedup();
-        write!(out, "work,threads,depth,interval_ms,queues,drain,call_us,samples,lost_share")?;
-        for cause in &causes {
-            write!(out, ",lost_{cause}")?;
-        }
-        write!(out, ",without_stack,lost_after_growth,queue_bytes,pool_bytes,largest_entries,grown")?;
-        for what in ["drain_requests", "drain_ns", "walk_ns"] {
-            for point in ["count", "p50", "p95", "p99", "max"] {
-                write!(out, ",{what}_{point}")?;
+        let causes = self.causes();
+        for (number, row) in self.rows.iter().enumerate() {
+            let (names, values): (Vec<_>, Vec<_>) = row.columns(&causes).into_iter().unzip();
+            if number == 0 {
+                writeln!(out, "{}", names.join(","))?;
             }
-        }
-        writeln!(out)?;
-        for row in &self.rows {
-            let Cell { work, threads, depth, interval_ms, queues, drain, .. } = row.cell;
-            write!(out, "{work},{threads},{depth},{interval_ms},{queues},{drain},{}", row.call_ns / 1_000)?;
-            write!(out, ",{},{:.6}", row.samples, row.lost_share)?;
-            for cause in &causes {
-                write!(out, ",{}", row.lost.get(*cause).copied().unwrap_or(0))?;
-            }
-            write!(out, ",{},{}", row.without_stack, row.lost_after_growth)?;
-            write!(out, ",{},{},{},{}", row.queue_bytes, row.pool_bytes, row.largest, row.grown)?;
-            let Drains { requests, ns, walk_ns } = row.drains;
-            for Distribution { count, p50, p95, p99, max } in [requests, ns, walk_ns] {
-                write!(out, ",{count},{p50},{p95},{p99},{max}")?;
-            }
-            writeln!(out)?;
+            let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            writeln!(out, "{}", values.into_iter().map(text).collect::<Vec<_>>().join(","))?;
         }
         Ok(())
+    }
+
+    /// Returns the study as JSON: a cell has the columns of the CSV file, its settings, and all of it in words.
+    pub fn to_json(&self) -> Value {
+        let causes = self.causes();
+        let cells = self.rows.iter().map(|row| {
+            let texts = [("cell", row.cell.to_string()), ("settings", row.cell.settings())];
+            let texts = texts.map(|(name, text)| (name.to_owned(), json!(text)));
+            Value::Object(row.columns(&causes).into_iter().chain(texts).collect::<Map<_, _>>())
+        });
+        let failed =
+            self.failed.iter().map(|(cell, error)| json!({ "cell": cell.to_string(), "error": error }));
+        json!({
+            "jvm": self.jvm, "tick_ns": self.tick_ns, "skipped": self.skipped,
+            "failed": failed.collect::<Vec<_>>(), "cells": cells.collect::<Vec<_>>(),
+        })
+    }
+
+    /// Returns a page that shows the study; it has all of its data.
+    pub fn page(&self) -> String {
+        PAGE.replace("{{data}}", &profile::ui::standalone::escape_json(&self.to_json().to_string()))
     }
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
+    use proto::v1::{Histogram, Statistics};
+
     use super::super::grid::quick;
     use super::*;
 
     /// A study of three cells, the second of which lost samples.
-    pub fn small() -> Study {
+    fn small() -> Study {
         let row = |index: usize, lost: u64| Row {
             cell: quick(2)[index],
             samples: 1_000,
             lost: (lost > 0).then(|| ("queue_full".to_owned(), lost)).into_iter().collect(),
-            lost_share: lost as f64 / 1_000.0,
             without_stack: 0,
-            call_ns: 5_000_000,
-            queue_bytes: 20_000,
-            pool_bytes: 4 << 20,
-            largest: 16,
-            grown: lost.min(1),
-            lost_after_growth: 0,
-            drains: Drains::default(),
+            measured: drains(&Session::default()).collect(),
         };
         let rows = vec![row(0, 0), row(12, 30), row(13, 0)];
         Study { rows, failed: Vec::new(), skipped: 2, jvm: "Test VM <1>".to_owned(), tick_ns: 4_000_000 }
@@ -207,14 +207,36 @@ pub mod tests {
         let text = String::from_utf8(csv).expect("text");
         let columns: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
         assert_eq!(columns, [columns[0]; 4]);
-        assert!(text.lines().nth(2).is_some_and(|line| line.contains(",1000,0.030000,30,")), "{text}");
+        assert!(text.lines().nth(2).is_some_and(|line| line.contains(",1000,0,30,")), "{text}");
     }
 
     #[test]
-    fn settings_gather_their_cells() {
+    fn drains_have_a_count_quantiles_and_a_maximum() {
+        let requests =
+            Histogram { count: 100, max: 7, bucket: vec![1, 2, 3, 7], bucket_count: vec![50, 45, 4, 1] };
+        let mut session = Session::default();
+        session.add_statistics(Statistics { drain_requests: Some(requests), ..Statistics::default() });
+        let found: Vec<String> = drains(&session).map(|(name, value)| format!("{name}={value}")).collect();
+        let points = ["count=100", "p50=1", "p95=2", "p99=3", "max=7"];
+        assert_eq!(found[..5], points.map(|point| format!("drain_requests_{point}")));
+        assert_eq!(found[5], "drain_ns_count=0");
+    }
+
+    #[test]
+    fn the_page_has_the_data_and_needs_nothing_from_outside() {
         let study = small();
-        let groups = study.by_settings();
-        let sizes: Vec<_> = groups.iter().map(|(name, rows)| (name.as_str(), rows.len())).collect();
-        assert_eq!(sizes, [("shipped", 1), ("shipped, drain paused 300 ms", 2)]);
+        let page = study.page();
+        assert!(
+            page.contains("Test VM \\u003c1\\u003e") && page.contains("\"lost_queue_full\":30"),
+            "{page}"
+        );
+        let outside = page.replace("http://www.w3.org/2000/svg", "");
+        assert!(!outside.contains("http:") && !outside.contains("https:") && !outside.contains("src="));
+        let cell = &study.to_json()["cells"][1];
+        assert_eq!(
+            (&cell["settings"], &cell["skipped"]),
+            (&json!("shipped, drain paused 300 ms"), &Value::Null)
+        );
+        assert_eq!(study.to_json()["skipped"], 2);
     }
 }

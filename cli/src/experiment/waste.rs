@@ -1,8 +1,8 @@
 //! Compares known amounts of CPU time with the profile.
 //!
-//! Two comparisons. Each way of burning CPU time reads its thread's clock before and after; the samples below its method
-//! should add up to the difference. And the account should add up to the CPU time of the whole JVM, which getrusage
-//! returns after its end.
+//! Two comparisons. Each way of burning CPU time reads its thread's clock before and after; the samples below its
+//! method should add up to the difference. And the account should add up to the CPU time of the whole JVM, which
+//! getrusage returns after its end.
 
 use std::fmt;
 
@@ -15,7 +15,6 @@ use super::jvm::Run;
 /// One way of burning CPU time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {
-    /// Name of its method.
     pub name: String,
     /// CPU time by the thread's clock, in nanoseconds.
     pub truth_ns: u64,
@@ -25,12 +24,9 @@ pub struct Way {
     pub profile_ns: u64,
 }
 
-/// Both comparisons for one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Ways in the order of the run.
     pub ways: Vec<Way>,
-    /// Sampling interval in nanoseconds.
     pub interval_ns: u64,
     /// User and system time of the whole JVM by getrusage.
     pub rusage_ns: (u64, u64),

@@ -1,11 +1,11 @@
 //! The agents in a JVM: which library a request is sent to.
 //!
-//! Problem: a JVM may not see this command's library, may not be allowed to read it, or may have loaded a file at this path
-//! that was replaced later; the linker takes a loaded library for the file with the same path.
+//! Problem: the JVM may not see or read this command's library, or may have loaded a file at that path that was
+//! replaced since; the linker identifies a loaded library by its path.
 //! Approach: use the path if the JVM finds the same file there, else a copy in a private directory. The name of a copy
-//! depends on its content, and the loaded copy is used again: the linker finds it by its path although the file is removed.
-//! A library is recognised as an agent by a mapping that the agent makes, whose name tells an address in the library; a
-//! profile by another such mapping, which lasts as long as the profile.
+//! depends on its content, so a loaded copy is used again: the linker finds it by its path although the file is
+//! removed. Agents are recognised by a mapping whose name contains an address in their library, and running profiles
+//! by another such mapping.
 //! Invariant: of one file, at most one copy is loaded, however often a JVM is profiled.
 //! Sources: glibc `elf/dl-load.c` (`_dl_map_object` compares names before it opens a file), dlopen(3).
 
@@ -26,9 +26,10 @@ use super::socket;
 use super::workplace::{self, Workplace};
 use crate::launch::agent_library;
 
-/// Beginning of the path of the mapping that a loaded agent makes; the rest is an address in its library, in hexadecimal.
+/// Beginning of the path of the mapping that a loaded agent makes; the rest is an address in its library, in
+/// hexadecimal.
 const AGENT_MARK: &str = "/memfd:tickwalk-agent-";
-/// As [`AGENT_MARK`], for a profile.
+/// The same for a running profile.
 const PROFILE_MARK: &str = "/memfd:tickwalk-profile-";
 
 /// Time limit for the text of a status.
@@ -61,13 +62,13 @@ fn is_named_as_agent(file: &MappedFile) -> bool {
     name == agent_library::FILE_NAME || name.starts_with("libtickwalk-") && name.ends_with(".so")
 }
 
-/// Returns the agents that a process has loaded; of one that hides its mappings, none is known.
+/// Returns the agents that a process has loaded; none if it hides its mappings.
 fn loaded(process: Process) -> std::io::Result<Vec<MappedFile>> {
     if process.is_hidden() { Ok(Vec::new()) } else { process.mapped_files().map(agents_of) }
 }
 
-/// Returns the paths of the agents that a JVM may have loaded, for the JVM. In one that hides its mappings this is the library
-/// of this command, which is loaded to answer if it is not there.
+/// Returns the paths, as the JVM sees them, of the agents that it may have loaded. If it hides its mappings, that is
+/// the library of this command, which is then loaded to answer.
 fn paths_of_agents(jvm: &Jvm) -> Result<Vec<String>, AttachError> {
     let paths: Vec<PathBuf> = match jvm.process().is_hidden() {
         true => agent_library::find(None).into_iter().collect(),
@@ -77,9 +78,6 @@ fn paths_of_agents(jvm: &Jvm) -> Result<Vec<String>, AttachError> {
 }
 
 /// Starts a profile with the agent at `library`, a path of this process.
-///
-/// # Errors
-/// As [`Jvm::load`].
 pub fn start(jvm: &Jvm, library: &Path, options: &str) -> Result<String, AttachError> {
     jvm.check_room_for_profile()?;
     let agents = loaded(jvm.process())?;
@@ -89,10 +87,7 @@ pub fn start(jvm: &Jvm, library: &Path, options: &str) -> Result<String, AttachE
     }
 }
 
-/// Calls the agent at `library`, a path of this process, for something that may happen beside a profile.
-///
-/// # Errors
-/// As [`Jvm::load`].
+/// Calls the agent at `library`, a path of this process, for something that may happen during a profile.
 pub fn call(jvm: &Jvm, library: &Path, options: &str) -> Result<String, AttachError> {
     load(jvm, library, &loaded(jvm.process())?, options)
 }
@@ -103,7 +98,7 @@ fn load(jvm: &Jvm, library: &Path, agents: &[MappedFile], options: &str) -> Resu
     let direct = library.to_str().filter(|_| can_load(process, library, agents));
     if let Some(path) = direct {
         match jvm.load(path, options) {
-            // The file exists, and the JVM's user or its security module may not open it.
+            // The file exists, but the JVM's user or a security module may not allow opening it.
             Err(AttachError::Refused(reason)) if reason.contains("cannot open shared object file") => {}
             outcome => return outcome.map(|()| path.to_owned()),
         }
@@ -123,7 +118,7 @@ fn load(jvm: &Jvm, library: &Path, agents: &[MappedFile], options: &str) -> Resu
 /// Returns the path of a loaded agent of this version that waits for a start.
 ///
 /// # Errors
-/// [`AttachError::Profiled`] if one of them runs a profile, which the others do not know of.
+/// [`AttachError::Profiled`] if one of them runs a profile.
 fn waiting(jvm: &Jvm, agents: &[MappedFile]) -> Result<Option<String>, AttachError> {
     let mut found = None;
     for path in agents.iter().filter_map(|agent| agent.path.to_str()) {
@@ -140,7 +135,7 @@ fn waiting(jvm: &Jvm, agents: &[MappedFile]) -> Result<Option<String>, AttachErr
     Ok(found)
 }
 
-/// What a loaded agent says about itself.
+/// Status of a loaded agent.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// Its path for the JVM.
@@ -149,17 +144,14 @@ pub struct Status {
 }
 
 impl Status {
-    /// Asks the agent at `library`.
-    ///
-    /// # Errors
-    /// As [`Jvm::load`].
+    /// Returns the status of the agent at `library`.
     fn ask(jvm: &Jvm, library: &str) -> Result<Self, AttachError> {
         let process = jvm.process();
         let no_directory = |error| AttachError::NoDirectory(process.id(), error);
         let workplace = Workplace::for_socket(process, jvm.owner()).map_err(no_directory)?;
         let (listener, socket) = workplace.listen("status").map_err(no_directory)?;
         jvm.load(library, &format!("status,reply={}", socket.display()))?;
-        // The agent has connected and written before it returned.
+        // The agent connects and writes before the request returns.
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let text = socket::accept(&listener, process, deadline)
             .and_then(|stream| socket::read(&stream, MAX_STATUS, deadline))
@@ -169,16 +161,13 @@ impl Status {
         Ok(Self { library: library.to_owned(), facts: facts.collect() })
     }
 
-    /// Asks the loaded agents; returns the one that profiles, else one that waits for a start, else any. `None` if no agent
-    /// is loaded.
-    ///
-    /// # Errors
-    /// As [`Jvm::load`].
+    /// Returns the status of the loaded agent that profiles, else of one that waits for a start, else of any; `None`
+    /// if none is loaded.
     pub fn of(jvm: &Jvm) -> Result<Option<Self>, AttachError> {
         Ok(Self::all(jvm)?.into_iter().next())
     }
 
-    /// Asks the loaded agents; the one that profiles comes first.
+    /// Returns the status of all loaded agents; the one that profiles comes first.
     fn all(jvm: &Jvm) -> Result<Vec<Self>, AttachError> {
         let paths = paths_of_agents(jvm)?;
         let mut all: Vec<Self> =
@@ -205,7 +194,6 @@ impl Status {
         self.fact("file").map(Path::new)
     }
 
-    /// Returns all facts.
     pub fn facts(&self) -> &BTreeMap<String, String> {
         &self.facts
     }
@@ -216,7 +204,7 @@ fn can_load(process: Process, library: &Path, agents: &[MappedFile]) -> bool {
     let Ok(file) = foreign::open(&process.root(), library, Links::Followed) else { return false };
     let (Ok(ours), Ok(theirs)) = (fs::metadata(library), file.metadata()) else { return false };
     let is_same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
-    // A container that cannot be written to may have a copy.
+    // A read-only container may have a copy.
     let is_copy = || {
         let mut bytes = Vec::new();
         let is_read = file.take(ours.len() + 1).read_to_end(&mut bytes).is_ok();
@@ -233,7 +221,7 @@ fn can_load(process: Process, library: &Path, agents: &[MappedFile]) -> bool {
 /// [`AttachError::NotProfiled`] if none runs; else as [`Jvm::load`].
 pub fn stop(jvm: &Jvm) -> Result<(), AttachError> {
     let mut failure = AttachError::NotProfiled(jvm.process().id());
-    // One that says it is idle may be between two profiles (`loop=`).
+    // An idle agent may be between two profiles (`loop=`).
     for agent in Status::all(jvm)? {
         match jvm.load(&agent.library, "stop") {
             Ok(()) => return Ok(()),

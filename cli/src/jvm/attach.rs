@@ -1,16 +1,15 @@
 //! Loads the agent into a running JVM.
 //!
-//! Problem: the attach protocol starts with SIGQUIT, which kills a process that does not handle it, and makes a JVM that
-//! does not take part print its stacks.
-//! Approach: the protocol of the JDK's own attach tools. A JVM that finds `.attach_pidN` when SIGQUIT arrives opens the Unix
-//! socket `/tmp/.java_pidN` and reads commands there, one per connection; N is its own process id for itself, and `/tmp`
-//! that of its root directory.
-//! A JVM that is being created may overlook the file, or remove the socket that it has just opened as one of a former process
-//! (`AttachListener::vm_start`, which runs after the thread that handles the signal has started). So the signal is sent again
-//! while there is no socket, after pauses that double: a JVM that has a socket would print its stacks.
-//! Invariant: SIGQUIT is sent only to a process that has libjvm mapped, handles this signal, and does not say that it cannot
-//! be attached to. Everybody may write to `/tmp`: a socket is trusted only if the JVM's user owns it and this JVM listens there,
-//! and existing files and links are never written to.
+//! Problem: the attach protocol starts with SIGQUIT, which kills a process that does not handle it, and makes a JVM
+//! with attaching disabled print its stacks.
+//! Approach: the protocol of the JDK's own attach tools. A JVM that finds `.attach_pidN` when SIGQUIT arrives opens
+//! the Unix socket `/tmp/.java_pidN` and reads commands there, one per connection; N is its own process id for
+//! itself, and `/tmp` that of its root directory. A starting JVM may overlook the file, or remove its own new socket
+//! as a stale one (`AttachListener::vm_start` runs after the thread that handles the signal has started). So the
+//! signal is repeated, with doubling pauses, until there is a socket; a JVM that has one would print its stacks.
+//! Invariant: SIGQUIT is sent only to a process that has libjvm mapped, handles this signal, and does not disable
+//! attaching. Anybody may write to `/tmp`, so a socket is trusted only if the JVM's user owns it and this JVM listens
+//! on it, and existing files and links are never written to.
 //! Sources: `os/posix/attachListener_posix.cpp`, `services/attachListener.cpp`, `prims/jvmtiAgent.cpp` (before 21
 //! `jvmtiExport.cpp`), JDK 11 to 25.
 
@@ -39,7 +38,7 @@ use super::socket;
 
 /// Time from the first SIGQUIT to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Time limit for an answer: at the start the agent reads the VM's tables, at the end it delivers its last samples.
+/// Time limit for an answer: the agent reads the VM's tables at the start and delivers its last samples at the end.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of an answer: a code and the messages of the linker.
 const MAX_ANSWER: usize = 64 << 10;
@@ -49,12 +48,12 @@ const PROFILED: &str = "-5";
 const NOT_PROFILED: &str = "-6";
 /// The agent's return code if the last profile has samples to deliver (`ENDING` in `agent/src/lib.rs`).
 const ENDING: &str = "-7";
-/// Name of the thread that carries out the operations of each HotSpot JVM.
+/// Name of a thread of every HotSpot JVM, which carries out VM operations.
 const VM_THREAD: &str = "VM Thread";
-/// Characters of an answer that are shown.
+/// Most characters of an answer that are shown.
 const SHOWN_CHARACTERS: usize = 1000;
 
-/// Threads of a profile: the sampler, the one that empties queues beside it, and the one that sends.
+/// Threads of a profile: the sampler thread, its helper that drains queues, and the sender.
 const PROFILE_THREADS: u64 = 3;
 
 /// A JVM that can load the agent on request.
@@ -63,15 +62,11 @@ pub struct Jvm {
     pid: Pid,
     process: Process,
     status: Status,
-    /// Time limit for an answer.
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 impl Jvm {
     /// Checks that process `pid` is a JVM that can be attached to; sends nothing to it.
-    ///
-    /// # Errors
-    /// If it is not a JVM, or cannot be attached to from this process.
     pub fn find(pid: i32) -> Result<Self, AttachError> {
         let positive = Some(pid).filter(|pid| *pid > 0);
         let checked = positive.and_then(Pid::from_raw).ok_or(AttachError::NoProcess(pid))?;
@@ -81,22 +76,21 @@ impl Jvm {
             true => examine_hidden(process, &status)?,
             false => examine(process)?,
         };
-        let told = data.and_then(|data| data.can_be_attached_to());
-        if !told.unwrap_or_else(|| !flags::forbids_attaching(process)) {
+        let published = data.and_then(|data| data.can_be_attached_to());
+        if !published.unwrap_or_else(|| !flags::forbids_attaching(process)) {
             return Err(AttachError::Disabled(pid));
         }
         if !status.handles_quit {
             return Err(AttachError::NoSignal(pid));
         }
-        Ok(Self { pid: checked, process, status, patience: ANSWER_TIMEOUT })
+        Ok(Self { pid: checked, process, status, answer_timeout: ANSWER_TIMEOUT })
     }
 
-    /// Waits for an answer at most for this time.
-    pub fn answering_within(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    /// Sets the time limit for an answer.
+    pub fn answering_within(self, answer_timeout: Duration) -> Self {
+        Self { answer_timeout, ..self }
     }
 
-    /// Returns the process.
     pub fn process(&self) -> Process {
         self.process
     }
@@ -106,7 +100,7 @@ impl Jvm {
         self.status.owner
     }
 
-    /// Checks that the JVM can start the threads of a profile, before it is asked to.
+    /// Checks that the JVM can start the threads of a profile.
     ///
     /// # Errors
     /// [`AttachError::NoThreads`], which names the limit.
@@ -123,10 +117,7 @@ impl Jvm {
         }
     }
 
-    /// Loads the agent at `library`, a path that the JVM sees, if necessary and calls it with `options`.
-    ///
-    /// # Errors
-    /// If the JVM does not answer, or the JVM or the agent refuses.
+    /// Loads the agent at `library`, a path that the JVM sees, if it is not loaded, and calls it with `options`.
     pub fn load(&self, library: &str, options: &str) -> Result<(), AttachError> {
         let parts = ["1", "load", library, "true", options];
         if parts.iter().any(|part| part.len() > LONGEST_ARGUMENT || part.contains('\0')) {
@@ -136,9 +127,9 @@ impl Jvm {
         let request: Vec<u8> = parts.iter().flat_map(|part| part.bytes().chain([0])).collect();
         stream.write_all(&request)?;
         let pid = self.process.id();
-        let answer = socket::read(&stream, MAX_ANSWER, Instant::now() + self.patience);
+        let answer = socket::read(&stream, MAX_ANSWER, Instant::now() + self.answer_timeout);
         let answer = answer.map_err(|error| match error.kind() {
-            io::ErrorKind::TimedOut => AttachError::NoAnswer(pid, self.patience),
+            io::ErrorKind::TimedOut => AttachError::NoAnswer(pid, self.answer_timeout),
             io::ErrorKind::FileTooLarge => AttachError::LongAnswer(pid),
             _ => error.into(),
         })?;
@@ -151,10 +142,10 @@ impl Jvm {
         if let Some(stream) = self.open_socket(&socket)? {
             return Ok(stream);
         }
-        // A JVM that cannot start the thread for attachments ends.
+        // A JVM that cannot start the thread for attach requests exits.
         self.check_room(1)?;
         let _trigger = self.trigger(&directory)?;
-        // The watch begins before the signal is sent, so the creation of the socket cannot be missed.
+        // The watch starts before the signal is sent, so that the creation of the socket is not missed.
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&watch, path_in(&directory, "."), WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
         let deadline = Instant::now() + SOCKET_TIMEOUT;
@@ -177,13 +168,13 @@ impl Jvm {
             let left = deadline.min(next_signal).saturating_duration_since(now);
             let left = left.try_into().map_err(io::Error::other)?;
             poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&left))?;
-            // Discard the events; the loop checks the socket itself.
+            // The events are discarded; the loop checks the socket itself.
             let mut events = [0; 4096];
             let _ = rustix::io::read(&watch, &mut events);
         }
     }
 
-    /// Returns the name of the socket on which the JVM listens; its id in its own pid namespace is part of it.
+    /// Returns the name of the JVM's socket, which contains its id in its own pid namespace.
     fn socket_name(&self) -> String {
         format!(".java_pid{}", self.status.inner_pid)
     }
@@ -206,13 +197,13 @@ impl Jvm {
         Err(AttachError::OtherJvm { pid, inner_pid, peer: Peer(peer) })
     }
 
-    /// Returns whether the JVM's user owns a file; that of another user is not trusted.
+    /// Returns whether the JVM's user owns a file; files of other users are not trusted.
     fn owns(&self, path: &Path) -> bool {
         fs::symlink_metadata(path).is_ok_and(|file| file.uid() == self.owner().user)
     }
 
-    /// Creates the file by which the JVM takes SIGQUIT for a request to attach: in `directory`, its `/tmp`, else in its working
-    /// directory, which is another one for a moment while a JVM starts (`open_directory_secure_cwd` in
+    /// Creates the file that makes SIGQUIT a request to attach: in `directory`, the JVM's `/tmp`, else in its working
+    /// directory, which changes for a moment while a JVM starts (`open_directory_secure_cwd` in
     /// `os/posix/perfMemory_posix.cpp`). The JVM ignores files of other users.
     fn trigger(&self, directory: &OwnedFd) -> Result<Trigger, AttachError> {
         let name = format!(".attach_pid{}", self.status.inner_pid);
@@ -237,7 +228,7 @@ impl Jvm {
     }
 }
 
-/// Checks that a process is a JVM whose files can be seen; returns what it publishes.
+/// Checks that a process with visible files is a JVM; returns its performance data.
 fn examine(process: Process) -> Result<Option<PerfData>, AttachError> {
     let pid = process.id();
     let mapped = process.mapped_files().map_err(|_| AttachError::NoProcess(pid))?;
@@ -250,9 +241,9 @@ fn examine(process: Process) -> Result<Option<PerfData>, AttachError> {
     Ok(PerfData::read(process, &mapped))
 }
 
-/// As [`examine`], for a process that hides its files: one of this user that cannot be dumped can be attached to if it shares
-/// the file system of this process. SIGQUIT may end other programs, so it must be a JVM by its performance data, or by the
-/// thread that each HotSpot JVM has.
+/// Does the same for a process that hides its files. An undumpable JVM of this user can be attached to if it shares
+/// the file system of this process. SIGQUIT may end other programs, so the process must have performance data or the
+/// thread that every HotSpot JVM has.
 fn examine_hidden(process: Process, status: &Status) -> Result<Option<PerfData>, AttachError> {
     let (pid, user) = (process.id(), status.owner.user);
     if user != Owner::own().user {
@@ -299,8 +290,8 @@ pub fn is_jvm(mapped: &[MappedFile]) -> bool {
     mapped.iter().any(|file| file.is_named("libjvm.so"))
 }
 
-/// Returns whether a process with these mappings uses the C library musl. Its loader is one file with the library, which is named
-/// `ld-musl-CPU.so.1` on Alpine and `libc.so` elsewhere; glibc's is `libc.so.6`.
+/// Returns whether a process with these mappings uses the C library musl. Its loader is one file with the library,
+/// which is named `ld-musl-CPU.so.1` on Alpine and `libc.so` elsewhere; glibc's is `libc.so.6`.
 fn is_musl(mapped: &[MappedFile]) -> bool {
     let is_loader = |file: &MappedFile| {
         let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -360,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_that_would_kill_is_not_sent() {
+    fn a_process_that_is_no_jvm_is_refused() {
         let own = i32::try_from(std::process::id()).expect("a process id");
         assert!(matches!(Jvm::find(own), Err(AttachError::NoJvm(pid)) if pid == own));
         assert!(matches!(Jvm::find(0), Err(AttachError::NoProcess(0))));
@@ -368,16 +359,15 @@ mod tests {
         assert!(matches!(Jvm::find(i32::MAX), Err(AttachError::NoProcess(i32::MAX))));
     }
 
-    /// A JVM that starts has another working directory for a moment, so the file is not made there.
     #[test]
-    fn a_request_is_announced_among_the_temporary_files() {
+    fn the_trigger_file_is_made_in_the_temporary_directory_and_removed() {
         let own = i32::try_from(std::process::id()).expect("a process id");
         let process = Process::of(own);
         let jvm = Jvm {
             pid: Pid::from_raw(own).expect("a process id"),
             process,
             status: process.status().expect("a process"),
-            patience: ANSWER_TIMEOUT,
+            answer_timeout: ANSWER_TIMEOUT,
         };
         let folder = tempfile::tempdir().expect("a temporary folder");
         let directory = open_directory(folder.path()).expect("exists");
@@ -398,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_c_library_is_known_by_its_loader() {
+    fn musl_and_jvms_are_recognised_by_their_libraries() {
         let mapped = |path: &str| {
             let (path, addresses, spans) = (path.into(), "0-1".into(), std::iter::once(0..1).collect());
             [MappedFile { path, inode: 1, addresses, spans, is_deleted: false }]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::room::Limit;
 
-/// Time limit for the JVM to open its socket; it has to start its attach thread first.
+/// Time limit for the JVM to start its attach thread and open its socket.
 pub const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest argument in bytes that every JDK release accepts.
 pub const LONGEST_ARGUMENT: usize = 1024;
@@ -57,8 +57,8 @@ pub enum AttachError {
                 limit = SOCKET_TIMEOUT.as_secs())]
     NoSocket(i32),
     #[error(
-        "JVM {0} did not answer the request within {1:?}: it is stopped, or its thread for attachments hangs, for example in \
-         malloc; continue it, or look at it with a debugger (gdb -p {0})"
+        "JVM {0} did not answer the request within {1:?}: it is stopped, or its attach thread hangs, for example in malloc; \
+         continue it, or look at it with a debugger (gdb -p {0})"
     )]
     NoAnswer(i32, Duration),
     #[error(
@@ -68,7 +68,7 @@ pub enum AttachError {
     )]
     OtherJvm { pid: i32, inner_pid: i32, peer: Peer },
     #[error(
-        "process {0} answers with more than a JVM does, so nothing of it is used; 'tickwalk list' shows the JVMs"
+        "process {0} sent a longer answer than a JVM does, so it was ignored; 'tickwalk list' shows the JVMs"
     )]
     LongAnswer(i32),
     #[error("JVM {pid} needs {threads} more threads, and {limit}")]
@@ -82,7 +82,7 @@ pub enum AttachError {
     Profiled(i32),
     #[error("the last profile of JVM {0} still has samples to deliver; try again in some seconds")]
     Ending(i32),
-    #[error("the agent in JVM {0} did not tell its status in time; try again")]
+    #[error("the agent in JVM {0} did not report its status in time; try again")]
     NoStatus(i32),
     #[error("no profile runs in JVM {0}")]
     NotProfiled(i32),
@@ -94,8 +94,8 @@ pub enum AttachError {
     #[error("the JVM refused the agent: {0}")]
     Refused(String),
     #[error(
-        "cannot make a directory for JVM {0} among its temporary files: {1}; let its user write there, or put a copy of the \
-         library into its file system and name that path with --agent"
+        "cannot make a temporary directory for JVM {0}: {1}; let its user write there, or copy the library into its file system \
+         and pass that path with --agent"
     )]
     NoDirectory(i32, io::Error),
     #[error("the connection to the JVM failed: {0}")]

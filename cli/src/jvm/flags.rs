@@ -1,10 +1,11 @@
 //! Options that a JVM was started with, from its arguments, its environment and the files that these name.
 //!
-//! Problem: a JVM without performance data does not say whether it can be attached to, and SIGQUIT makes one that cannot
-//! print all its stacks.
-//! Approach: search the places from which the VM reads options for the flag; the VM uses the last one.
-//! Limit: a program that creates a JVM itself passes options that are visible nowhere.
-//! Sources: `runtime/arguments.cpp` (`Arguments::parse`), `launcher/args.c` (`@file`, `JDK_JAVA_OPTIONS`), JDK 11 to 25.
+//! Problem: a JVM without performance data does not publish whether it can be attached to, and if it cannot, SIGQUIT
+//! makes it print its stacks.
+//! Approach: look for the flag in all places from which the VM reads options; the last one counts.
+//! Limit: the options of a JVM that a program creates through JNI are not visible.
+//! Sources: `runtime/arguments.cpp` (`Arguments::parse`), `launcher/args.c` (`@file`, `JDK_JAVA_OPTIONS`), JDK 11 to
+//! 25.
 
 use std::path::Path;
 
@@ -42,7 +43,7 @@ pub fn program(arguments: &[String]) -> String {
     rest.join(" ")
 }
 
-/// Options behind which the program stands.
+/// Options that are followed by the program.
 const NAMING: [&str; 3] = ["-jar", "-m", "--module"];
 
 /// Returns the arguments before the main class.
@@ -91,7 +92,7 @@ fn read(process: Process, path: &Path) -> Vec<String> {
     let working = || std::fs::read_link(process.file("cwd")).unwrap_or_default();
     let path = if path.is_absolute() { path.to_owned() } else { working().join(path) };
     let opened = foreign::open(&process.root(), &path, Links::Followed);
-    // What cannot be read has no option that could be found.
+    // A file that cannot be read counts as empty.
     let text = opened.and_then(|file| foreign::read(file, MAX_BYTES)).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -1,11 +1,11 @@
 //! Reads files that belong to another process.
 //!
-//! Problem: the superuser looks at the processes of every user. A pipe in place of a file would make it wait, a device never
-//! ends, a link leads to a file that the user may not read, and reading some files of the kernel has effects.
-//! Approach: a path is resolved below the root directory of the process, and opened for reading only when it is known to be a
-//! regular file that holds bytes; a limited part is read.
-//! Limit: a file system that does not answer is waited for. One that a user serves (FUSE) denies access to the superuser,
-//! unless an administrator has allowed others to use it.
+//! Problem: the superuser reads files that any user controls. A pipe would block, a device never ends, a link may
+//! lead to a file that the user may not read, and reading some files of the kernel has effects.
+//! Approach: resolve the path below the root directory of the process, open it for reading only if it is a regular
+//! file on a storage file system, and read a limited part.
+//! Limit: a file system that does not answer blocks. A user's own file system (FUSE) denies access to the superuser,
+//! unless an administrator allows it.
 //! Sources: openat2(2), open(2) (`O_PATH`), fs/fuse/dir.c (`fuse_allow_current_process`).
 
 use std::fs::File;
@@ -19,12 +19,12 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 /// File systems of the kernel: reading one of their regular files may wait, or have an effect.
 const NO_STORAGE: [FsType; 4] = [PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC, DEBUGFS_MAGIC];
 
-/// Whether symbolic links in a path are followed; they never lead out of the root directory of the process.
+/// Treatment of symbolic links in a path, which never lead out of the root directory of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// A path with one is refused.
+    /// A path with a link is refused.
     Refused,
-    /// For paths that the user has written.
+    /// Links are followed; for paths that the user has named.
     Followed,
 }
 
@@ -37,10 +37,7 @@ pub fn open(root: &Path, path: &Path, links: Links) -> io::Result<File> {
     open_below(&rustix::fs::open(root, flags, Mode::empty())?, path, links)
 }
 
-/// As [`open`], below an open directory.
-///
-/// # Errors
-/// As [`open`].
+/// Opens the regular file at `path` below an open directory.
 pub fn open_below(root: impl AsFd, path: &Path, links: Links) -> io::Result<File> {
     let more = match links {
         Links::Refused => ResolveFlags::NO_SYMLINKS,
@@ -72,9 +69,6 @@ fn reopen(found: impl AsFd + AsRawFd) -> io::Result<File> {
 }
 
 /// Reads at most `limit` bytes as text.
-///
-/// # Errors
-/// As reading a file.
 pub fn read(from: impl Read, limit: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     from.take(limit).read_to_end(&mut bytes)?;

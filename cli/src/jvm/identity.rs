@@ -1,9 +1,9 @@
 //! Acts as the user of a JVM.
 //!
-//! Problem: the superuser may attach to the JVM of another user. Files that it makes for that user must belong to the user,
-//! and the JVM accepts only its own user or the superuser of its own user namespace.
-//! Approach: a thread of its own takes the user's ids, acts and ends; ids belong to threads in Linux. Directories are opened
-//! before, so that the thread needs access to nothing else.
+//! Problem: if the superuser attaches to the JVM of another user, the files it makes must belong to that user, and
+//! the JVM accepts only its own user or the superuser of its own user namespace.
+//! Approach: a new thread takes the user's ids, acts and ends; in Linux, ids belong to threads. Directories are opened
+//! before, so the thread needs no other access.
 //! Sources: credentials(7), `os/posix/attachListener_posix.cpp` and `os/linux/attachListener_linux.cpp` (JDK 11 to 25).
 
 use std::io;
@@ -12,22 +12,18 @@ use std::thread;
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// User and group of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Effective user.
     pub user: u32,
-    /// Effective group.
     pub group: u32,
 }
 
 impl Owner {
-    /// Returns user and group of this process.
     pub fn own() -> Self {
         Self { user: geteuid().as_raw(), group: getegid().as_raw() }
     }
 
-    /// Runs `action` with the ids of this user and group. Without the right to change ids, it runs with the own ones.
+    /// Runs `action` with the ids of this user and group; without the right to change ids, with those of this process.
     ///
     /// # Errors
     /// Those of `action`, and if the ids cannot be taken.
@@ -58,9 +54,9 @@ mod tests {
 
     use super::*;
 
-    /// Runs as the superuser only, because nobody else can take other ids.
+    /// Runs as the superuser only, because no other user can take other ids.
     #[test]
-    fn files_belong_to_the_user_and_this_thread_stays_what_it_was() {
+    fn actions_have_the_rights_of_the_user_and_this_thread_keeps_its_own() {
         let before = Owner::own();
         if before.user != 0 {
             eprintln!("SKIPPED: not the superuser");

@@ -1,7 +1,6 @@
 //! The JVMs of this machine, as far as this user may see them.
 //!
-//! Problem: a user who wants a profile knows a program, not a process id.
-//! Approach: everything is read from `/proc` and the JVM's performance data; no JVM is disturbed by a list.
+//! Everything is read from `/proc` and the JVMs' performance data, so listing disturbs no JVM.
 
 use std::fs;
 use std::io;
@@ -20,19 +19,15 @@ use super::process::{MappedFile, Process, user_name};
 /// Most bytes of a JDK's file `release` that are read; those of JDK 11 to 25 have at most 2 KiB.
 const MAX_RELEASE: u64 = 64 << 10;
 
-/// What can be done with a JVM.
+/// Whether a JVM can be profiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// A profile can begin.
     Idle,
-    /// A profile runs.
     Profiled,
-    /// It belongs to another user.
     OtherUser,
-    /// It can be attached to, but hides from its own user whether it is profiled.
+    /// It can be profiled, but hides whether it is being profiled.
     Undumpable,
-    /// It runs with `-XX:+DisableAttachMechanism`.
     AttachDisabled,
     /// It does not handle SIGQUIT: it is still starting, or runs with `-Xrs`.
     NoSignal,
@@ -58,24 +53,18 @@ impl State {
 /// A JVM.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Process id.
     pub pid: i32,
-    /// Name of its user.
     pub user: String,
     /// Release of its JDK, where it is known.
     pub jdk: Option<String>,
-    /// What can be done with it.
     pub state: State,
-    /// The container or unit in which it runs, if that is another one than that of this process.
+    /// The container or unit in which it runs, unless this process runs in the same.
     pub container: Option<String>,
     /// Main class, or jar, and its arguments.
     pub program: String,
 }
 
 /// Returns the JVMs in ascending order of process ids.
-///
-/// # Errors
-/// If `/proc` cannot be read.
 pub fn jvms() -> io::Result<Vec<Row>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -91,11 +80,8 @@ fn row(process: Process) -> Option<Row> {
     let owner = process.status().ok()?.owner;
     let user = user_name(owner.user);
     let mapped = if process.is_hidden() { Vec::new() } else { process.mapped_files().ok()? };
-    let state = match process.is_hidden() {
-        true => hidden_state_of(process)?,
-        false if is_jvm(&mapped) => state_of(process, &mapped)?,
-        false => return None,
-    };
+    let is_candidate = process.is_hidden() || is_jvm(&mapped);
+    let state = is_candidate.then(|| state_of(process, &mapped)).flatten()?;
     let data = match state {
         State::Undumpable => PerfData::of_hidden(process, owner.user),
         _ => PerfData::read(process, &mapped),
@@ -112,30 +98,21 @@ fn row(process: Process) -> Option<Row> {
     })
 }
 
+/// Returns the state of a process that is a JVM or hides its files; `None` if it is not known to be a JVM.
 fn state_of(process: Process, mapped: &[MappedFile]) -> Option<State> {
     if agent::is_profiled(mapped) {
         return Some(State::Profiled);
     }
     match Jvm::find(process.id()) {
+        Ok(_) if process.is_hidden() => Some(State::Undumpable),
         Ok(_) => Some(State::Idle),
-        Err(AttachError::NotAllowed(..)) => Some(State::OtherUser),
-        Err(AttachError::Disabled(_)) => Some(State::AttachDisabled),
-        Err(AttachError::NoSignal(_)) => Some(State::NoSignal),
-        Err(AttachError::Musl(_)) => Some(State::Musl),
-        Err(_) => None,
-    }
-}
-
-/// Returns the state of a process that hides its files; `None` if it is not known to be a JVM.
-fn hidden_state_of(process: Process) -> Option<State> {
-    match Jvm::find(process.id()) {
-        Ok(_) => Some(State::Undumpable),
-        // Whether it is a JVM can be told by its name only.
+        // Only the name of the program of a hidden process shows that it is a JVM.
         Err(AttachError::NotAllowed(..) | AttachError::Hidden(_)) => {
-            is_launcher(process).then_some(State::OtherUser)
+            (!process.is_hidden() || is_launcher(process)).then_some(State::OtherUser)
         }
         Err(AttachError::Disabled(_)) => Some(State::AttachDisabled),
         Err(AttachError::NoSignal(_)) => Some(State::NoSignal),
+        Err(AttachError::Musl(_)) => Some(State::Musl),
         Err(_) => None,
     }
 }

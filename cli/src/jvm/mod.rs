@@ -1,8 +1,8 @@
 //! Running JVMs: whether they can be attached to, and requests to the agents in them.
 //!
-//! [`process`] reads `/proc`, [`foreign`] other files; [`perf_data`] and [`flags`] what a JVM tells about itself;
-//! [`attach`] is the protocol, over connections of [`socket`], with [`room`] for a thread more; [`identity`] and
-//! [`workplace`] cross users and mount namespaces; [`agent`] chooses the library.
+//! [`process`] reads `/proc`, [`foreign`] other files; [`perf_data`] and [`flags`] read what a JVM publishes and its
+//! options; [`attach`] implements the attach protocol over [`socket`]s and checks with [`room`] that the JVM can
+//! start threads; [`identity`] and [`workplace`] cross users and mount namespaces; [`agent`] chooses the library.
 
 pub mod agent;
 pub mod attach;

@@ -1,10 +1,10 @@
-//! The performance data of a running JVM: what the VM publishes about itself in a file that it keeps mapped.
+//! The performance data of a running JVM, which the VM publishes in a file that it keeps mapped.
 //!
-//! Problem: the main class, the release of the JDK and whether a JVM can be attached to are not in its command line, which
-//! names option files, launchers and environment variables.
-//! Approach: the file that `jps` and `jstat` read. Its path is taken from the mappings of the process, so that it is the
-//! file of this process and not that of an earlier one with the same id.
-//! Invariant: the content may be anything: every offset is checked.
+//! Problem: the command line does not show the main class, the release of the JDK, or whether the JVM can be attached
+//! to.
+//! Approach: read the file that `jps` and `jstat` read. Its path comes from the mappings of the process, so it is not
+//! the file of an earlier process with the same id.
+//! Invariant: the content may be anything, so every offset is checked.
 //! Sources: `runtime/perfMemory.hpp` (prologue and entries), `services/runtimeService.cpp` (`sun.rt.jvmCapabilities`),
 //! JDK 11 to 25.
 
@@ -44,7 +44,7 @@ impl PerfData {
             .filter(is_it)
             // In a process with another root directory, the path may begin at ours.
             .or_else(|| at(Path::new("/")).filter(is_it))
-            // For the superuser, and the only way to a file that was removed.
+            // Only for the superuser, and the only way to a removed file.
             .or_else(|| foreign::open_kernel_link(&process.file("map_files").join(&file.addresses)).ok())
             .filter(is_it)?;
         Self::of(found)
@@ -64,7 +64,7 @@ impl PerfData {
         Self::parse(&bytes)
     }
 
-    /// Reads the content of a file; `None` if it is none, or still being made.
+    /// Reads the content of a file; `None` if it is no such file or not complete yet.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let is_little = *bytes.get(4)? == 1;
         let is_accessible = *bytes.get(7)? == 1;

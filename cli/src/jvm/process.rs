@@ -2,7 +2,7 @@
 //!
 //! Problem: a JVM under systemd or in a container has a root directory, a `/tmp` and process ids of its own.
 //! Approach: `/proc/PID/root` leads to its files, the last number of `NSpid` is its process id for itself.
-//! Invariant: the content of the files of a process may be anything, so of each a limited part is read.
+//! Invariant: the files of a process may contain anything, so a limited part of each is read.
 //! Sources: proc_pid_status(5), proc_pid_maps(5), proc_pid_root(5), pid_namespaces(7), ptrace(2).
 
 use std::collections::HashMap;
@@ -21,7 +21,8 @@ use super::identity::Owner;
 /// End of a path in `/proc/PID/maps` whose file was removed or replaced.
 const DELETED: &str = " (deleted)";
 
-/// Most bytes of `/proc/PID/maps` that are read: those of 65,530 mappings, the kernel's default limit, with usual paths.
+/// Most bytes of `/proc/PID/maps` that are read: enough for 65,530 mappings, the kernel's default limit, with usual
+/// paths.
 const MAX_MAPS: u64 = 32 << 20;
 /// Most bytes of any other file below `/proc/PID` that are read; the kernel limits arguments and environment to 6 MiB.
 const MAX_BYTES: u64 = 8 << 20;
@@ -33,14 +34,12 @@ pub struct Process {
     is_hidden: bool,
 }
 
-/// What `/proc/PID/status` tells.
+/// Contents of `/proc/PID/status`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Effective user and group.
     pub owner: Owner,
-    /// Real user, whose threads the kernel counts.
+    /// Real user, whose number of threads is limited.
     pub real_user: u32,
-    /// Effective capabilities, as a mask.
     pub capabilities: u64,
     /// The process id in the pid namespace of the process.
     pub inner_pid: i32,
@@ -48,18 +47,16 @@ pub struct Status {
     pub handles_quit: bool,
 }
 
-/// A mapped file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedFile {
     /// Its path, as the process sees it.
     pub path: PathBuf,
-    /// Its inode.
     pub inode: u64,
     /// Addresses of the first mapping, as in the names below `/proc/PID/map_files`.
     pub addresses: String,
     /// Addresses of all its mappings.
     pub spans: Vec<Range<u64>>,
-    /// True if the path leads to this file no more.
+    /// True if the file at this path was deleted or replaced.
     pub is_deleted: bool,
 }
 
@@ -71,13 +68,12 @@ impl Process {
         Self { id, is_hidden }
     }
 
-    /// Returns its id.
     pub fn id(self) -> i32 {
         self.id
     }
 
-    /// Returns whether this user may not see the mappings and files of the process: it belongs to another user, cannot be
-    /// dumped (`PR_SET_DUMPABLE`), or has capabilities that this process lacks.
+    /// Returns whether this user may not see the mappings and files of the process: it belongs to another user,
+    /// cannot be dumped (`PR_SET_DUMPABLE`), or has capabilities that this process lacks.
     pub fn is_hidden(self) -> bool {
         self.is_hidden
     }
@@ -108,12 +104,12 @@ impl Process {
         Ok(mapped_files(&foreign::read(fs::File::open(self.file("maps"))?, MAX_MAPS)?))
     }
 
-    /// Returns its root directory, for this process. That of a hidden process is taken to be the one of this process.
+    /// Returns a path to its root directory; that of a hidden process is assumed to be the one of this process.
     pub fn root(self) -> PathBuf {
         if self.is_hidden { PathBuf::from("/") } else { self.file("root") }
     }
 
-    /// Returns the path that leads this process to what is `path` for the other one.
+    /// Returns the path for this process of what the other one sees at `path`.
     pub fn outer_path(self, path: &Path) -> PathBuf {
         self.root().join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -147,17 +143,14 @@ impl Process {
         names.iter().map(|name| value(name).map(str::to_owned)).collect()
     }
 
-    /// Returns the lines of `/proc/PID/cgroup`.
     pub fn control_groups(self) -> String {
         self.text("cgroup").unwrap_or_default()
     }
 
-    /// Returns the lines of `/proc/PID/mountinfo`.
     pub fn mounts(self) -> String {
         self.text("mountinfo").unwrap_or_default()
     }
 
-    /// Returns the lines of `/proc/PID/limits`.
     pub fn limits(self) -> String {
         self.text("limits").unwrap_or_default()
     }
@@ -169,8 +162,8 @@ impl Process {
         names.any(|comm| comm.trim_end() == name)
     }
 
-    /// Returns the name of the container in which the process runs: the beginning of its id, the name of its unit where only
-    /// systemd separates it, or the number of its pid namespace. `None` if it runs beside this process.
+    /// Returns the container of the process: the beginning of its id, its systemd unit, or its pid namespace. `None`
+    /// if it shares the namespaces of this process.
     pub fn container(self) -> Option<String> {
         let differs = |name: &str| {
             let link = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
@@ -215,7 +208,7 @@ impl MappedFile {
     }
 }
 
-/// Reads the mappings with a path. A path that ends in " (deleted)" by itself is taken for a deleted one.
+/// Reads the mappings with a path. A path that really ends in " (deleted)" counts as deleted.
 fn mapped_files(maps: &str) -> Vec<MappedFile> {
     let mut found: Vec<MappedFile> = Vec::new();
     let mut places: HashMap<(u64, &str), usize> = HashMap::new();

@@ -1,10 +1,10 @@
 //! Whether a JVM can start more threads.
 //!
-//! Problem: a JVM that gets no thread for its attach listener ends, and a profile without its threads cannot begin.
-//! Approach: the two limits are examined before the JVM is asked for anything. The kernel tells nobody how many threads a
-//! user has, so this process lowers its own limit for the moment in which it starts one thread as that user: the thread
-//! starts if the JVM could start all that are needed.
-//! Limit: what other programs start meanwhile is not foreseen.
+//! Problem: a JVM that cannot start its attach thread exits, and a profile needs threads as well.
+//! Approach: check both limits before any request. The kernel does not publish how many threads a user has, so this
+//! process lowers its own limit for a moment and starts one thread as that user, which succeeds if the JVM could
+//! start all that are needed.
+//! Limit: other programs may start threads in between.
 //! Sources: getrlimit(2) (`RLIMIT_NPROC`), kernel/fork.c (`copy_process`), cgroups(7) (`pids.max`).
 
 use std::fmt;
@@ -18,26 +18,25 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use super::identity::Owner;
 use super::process::{Process, Status, user_name};
 
-/// Capabilities with which the limit of a user does not count: `CAP_SYS_ADMIN` and `CAP_SYS_RESOURCE`.
+/// Capabilities that exempt from the limit of a user: `CAP_SYS_ADMIN` and `CAP_SYS_RESOURCE`.
 const EXEMPT: u64 = 1 << 21 | 1 << 24;
-/// Stack of the thread that is started to see whether one can be.
+/// Stack size of the thread that is started as a test.
 const PROBE_STACK: usize = 64 << 10;
 
-/// Result of an examination.
+/// Whether threads can be started.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Room {
-    /// As far as can be seen.
     Enough,
-    /// This limit is in the way.
+    /// This limit prevents it.
     Missing(Limit),
 }
 
 /// A limit of the number of threads.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// That of all threads of a user.
+    /// Limit of all threads of a user.
     User { user: u32, most: u64 },
-    /// That of a control group.
+    /// Limit of a control group.
     Group { path: String, most: u64 },
 }
 
@@ -56,14 +55,14 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Examines whether a process can start so many threads.
+/// Returns whether a process can start this many threads.
 pub fn of(process: Process, status: &Status, threads: u64) -> Room {
     let of_group = || group_limit(Path::new("/sys/fs/cgroup"), &process.control_groups(), threads);
     let limit = user_limit(process, status, threads).or_else(of_group);
     limit.map_or(Room::Enough, Room::Missing)
 }
 
-/// Returns the limit of the user if it is in the way.
+/// Returns the limit of the user if it prevents the threads.
 fn user_limit(process: Process, status: &Status, threads: u64) -> Option<Limit> {
     let user = status.real_user;
     let is_exempt = user == 0 || status.capabilities & EXEMPT != 0;
@@ -85,7 +84,7 @@ fn most_processes(limits: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns whether `owner` can have so many more threads if all of its threads are at most `most`.
+/// Returns whether `owner`, who may have `most` threads, can start this many more.
 fn can_start(owner: Owner, most: u64, threads: u64) -> bool {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NPROC) else { return true };
     // The thread that acts for another user counts as one of that user.
@@ -96,7 +95,7 @@ fn can_start(owner: Owner, most: u64, threads: u64) -> bool {
     }
     let started = owner.act(|| {
         let probe = thread::Builder::new().stack_size(PROBE_STACK).spawn(|| ())?;
-        // It does nothing that could panic.
+        // It cannot panic.
         let _ = probe.join();
         Ok(())
     });
@@ -105,8 +104,8 @@ fn can_start(owner: Owner, most: u64, threads: u64) -> bool {
     !started.is_err_and(|error| error.raw_os_error() == Some(Errno::EAGAIN as i32))
 }
 
-/// Returns the limit of the first control group above which is in the way; `mount` is where the groups are mounted, `groups`
-/// the lines of `/proc/PID/cgroup`.
+/// Returns the first limit of a control group or one above it that prevents the threads. `mount` is where control
+/// groups are mounted, `groups` has the lines of `/proc/PID/cgroup`.
 fn group_limit(mount: &Path, groups: &str, threads: u64) -> Option<Limit> {
     let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     // One tree for all controllers, or one of that controller.
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_with_too_few_is_named() {
+    fn a_control_group_without_enough_threads_is_found_at_any_level() {
         let mount = tempfile::tempdir().expect("a folder");
         let group = mount.path().join("shop.slice/app");
         fs::create_dir_all(&group).expect("made");

@@ -1,9 +1,9 @@
 //! Connections between this command and a JVM, in either direction.
 //!
-//! Problem: a socket in a shared `/tmp` may belong to another JVM that has the same number in its own pid namespace, and what
-//! connects or answers may be hostile.
-//! Approach: the kernel names the process at the other end of a Unix socket (`SO_PEERCRED`), in the numbers of this process;
-//! only the process that was asked for is talked to. Every wait has a deadline, and every text a limit.
+//! Problem: a socket in a shared `/tmp` may belong to another JVM that has the same id in its own pid namespace, and
+//! the other end may be hostile.
+//! Approach: the kernel reports the process at the other end of a Unix socket (`SO_PEERCRED`); other processes than the
+//! expected one are refused. Every wait has a deadline, and every text a maximum length.
 //! Sources: unix(7), net/unix/af_unix.c (`init_peercred` at listen(2) and connect(2)).
 
 use std::io::{self, Read};
@@ -22,18 +22,12 @@ use super::process::Process;
 /// Longest wait for a place in the queue of a listener, and for a reader.
 const SEND_TIMEOUT_SECONDS: i64 = 5;
 
-/// Connects to the Unix socket at `path`. A listener that accepts nothing is not waited for longer than some seconds.
-///
-/// # Errors
-/// As connect(2).
+/// Connects to the Unix socket at `path`; waits at most some seconds for a listener with a full queue.
 pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
     connect_socket(&UnixAddr::new(path)?)
 }
 
-/// As [`connect_to`], by a name in the abstract namespace, which has no file.
-///
-/// # Errors
-/// As connect(2).
+/// Connects to a name in the abstract namespace, which has no file.
 pub fn connect_to_name(name: &str) -> io::Result<UnixStream> {
     connect_socket(&UnixAddr::new_abstract(name.as_bytes())?)
 }
@@ -45,23 +39,17 @@ fn connect_socket(address: &UnixAddr) -> io::Result<UnixStream> {
     Ok(stream.into())
 }
 
-/// Returns the process that listens or has connected at the other end; 0 if it is in no pid namespace that this one sees.
-///
-/// # Errors
-/// As getsockopt(2).
+/// Returns the process at the other end; 0 if its pid namespace is not visible here.
 pub fn peer(stream: &UnixStream) -> io::Result<i32> {
     Ok(getsockopt(stream, PeerCredentials)?.pid())
 }
 
 /// Returns the effective user of that process, as it was when it began to listen or connected.
-///
-/// # Errors
-/// As getsockopt(2).
 pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
     Ok(getsockopt(stream, PeerCredentials)?.uid())
 }
 
-/// Waits for a connection of `process`; others are closed.
+/// Waits for a connection of `process`, and closes those of others.
 ///
 /// # Errors
 /// `TimedOut` at the deadline; as accept(2).
@@ -142,11 +130,11 @@ mod tests {
         assert_eq!(read(&ours, 100, soon()).expect("an answer"), "0\n\u{fffd}");
     }
 
-    /// Each byte arrives in time, the answer never.
+    /// Bytes keep arriving, but the answer never ends.
     #[test]
-    fn a_dripping_answer_ends_at_the_deadline() {
+    fn a_slow_answer_ends_at_the_deadline() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let dripping = thread::spawn(move || {
+        let sender = thread::spawn(move || {
             while theirs.write_all(b"A").is_ok() {
                 thread::yield_now()
             }
@@ -154,7 +142,7 @@ mod tests {
         let error = read(&ours, usize::MAX, soon()).expect_err("no end");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(ours);
-        dripping.join().expect("no panic");
+        sender.join().expect("no panic");
     }
 
     #[test]

@@ -1,22 +1,20 @@
-//! A JVM as the user names it: by its process id, or by a part of its command.
+//! A JVM as named on the command line: by its process id, or by a part of its command.
 //!
-//! Approach: a name is looked for in the main class or jar, as `jps` shows it, then anywhere in the command. It must
-//! stand for one JVM; if there are several, they are listed and none is chosen.
+//! A name is looked for in the main class or jar, as `jps` shows it, then anywhere in the command. If it matches
+//! several JVMs, they are listed and none is chosen.
 
 use std::convert::Infallible;
 use std::str::FromStr;
 
 use super::list::{self, Row};
 
-/// Stands for the only JVM, as for async-profiler's launcher.
+/// Name that matches every JVM, as in async-profiler's launcher.
 const ONLY: &str = "jps";
 
 /// A JVM as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Its process id.
     Pid(i32),
-    /// A part of its command.
     Name(String),
 }
 
@@ -28,25 +26,18 @@ impl FromStr for Target {
     }
 }
 
-/// Why a name stands for no JVM.
+/// Why a name does not identify a JVM.
 #[derive(Debug, thiserror::Error)]
 pub enum NoTarget {
-    /// No JVM has this name.
     #[error("no JVM has '{0}' in its command; 'tickwalk list' shows the JVMs of this machine")]
     None(String),
-    /// Several have it.
     #[error("'{0}' stands for several JVMs; name one of them by its process id:\n{rows}", rows = lines(.1))]
     Several(String, Vec<Row>),
-    /// The processes cannot be listed.
     #[error("cannot read /proc: {0}")]
     Unreadable(#[from] std::io::Error),
 }
 
 impl Target {
-    /// Returns the process id.
-    ///
-    /// # Errors
-    /// [`NoTarget`].
     pub fn pid(&self) -> Result<i32, NoTarget> {
         match self {
             Self::Pid(pid) => Ok(*pid),

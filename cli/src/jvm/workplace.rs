@@ -1,9 +1,9 @@
-//! Private directories in the file system of a JVM, for the socket and the library that it is told to use.
+//! Private directories in the file system of a JVM, for the socket and the library that it uses.
 //!
-//! Problem: a JVM with its own `/tmp` sees neither the socket nor perhaps the library of this command, and what is put there
-//! must neither be left behind nor help its user to change files of the superuser.
-//! Approach: directories of the JVM's user with random names, made, filled and removed with the rights of that user
-//! ([`Owner::act`]). They are reached through a descriptor of the directory above, and the JVM gets the path that it sees.
+//! Problem: a JVM with its own `/tmp` may not see this command's socket and library. Files put there must be removed,
+//! and must not help its user to change files of the superuser.
+//! Approach: directories with random names that are made, filled and removed with the rights of the JVM's user
+//! ([`Owner::act`]), through a descriptor of the directory above.
 //! Sources: unix(7) (sockets are found by their inode, in whichever mount namespace), proc_pid_root(5), dlopen(3).
 
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +20,7 @@ use super::identity::Owner;
 use super::process::Process;
 use crate::output::private_directory;
 
-/// Directories in which everybody may create files; libraries cannot be loaded from those that are mounted noexec.
+/// Directories for temporary files; libraries cannot be loaded from those that are mounted noexec.
 const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
 
 /// A directory that is removed on drop.
@@ -36,17 +36,11 @@ pub struct Workplace {
 
 impl Workplace {
     /// Makes a directory that only the JVM's user, and the superuser, can enter.
-    ///
-    /// # Errors
-    /// If no directory for temporary files is writable for the JVM's user.
     pub fn for_socket(process: Process, owner: Owner) -> io::Result<Self> {
         Self::first_of(process, owner, |_| true)
     }
 
-    /// As [`for_socket`](Self::for_socket), where libraries can be loaded from.
-    ///
-    /// # Errors
-    /// If there is no such directory.
+    /// Makes such a directory in a place from which libraries can be loaded.
     pub fn for_library(process: Process, owner: Owner) -> io::Result<Self> {
         Self::first_of(process, owner, |above| {
             statvfs(above).is_ok_and(|mount| !mount.f_flag.contains(StatVfsMountFlags::NOEXEC))
@@ -78,15 +72,13 @@ impl Workplace {
         Ok(Self { owner, inner: inner.join(&name), above, name })
     }
 
-    /// The directory, for this process.
+    /// Returns the path of the directory for this process.
     fn outer(&self) -> PathBuf {
         path_of(&self.above).join(&self.name)
     }
 
-    /// Listens on a socket in the directory that only the JVM's user can connect to; returns its path for the JVM as well.
-    ///
-    /// # Errors
-    /// As bind(2).
+    /// Listens on a socket in the directory that only the JVM's user can connect to; returns its path for the JVM as
+    /// well.
     pub fn listen(&self, name: &str) -> io::Result<(UnixListener, PathBuf)> {
         let path = self.outer().join(name);
         let listener = self.owner.act(|| UnixListener::bind(path))?;
@@ -94,9 +86,6 @@ impl Workplace {
     }
 
     /// Copies `library` into the directory; returns the path for the JVM.
-    ///
-    /// # Errors
-    /// As reading and writing files.
     pub fn copy(&self, library: &Path, name: &str) -> io::Result<PathBuf> {
         let mut from = File::open(library)?;
         let path = self.outer().join(name);
@@ -111,7 +100,7 @@ impl Workplace {
 impl Drop for Workplace {
     fn drop(&mut self) {
         let directory = self.outer();
-        // An error means that it is already removed.
+        // An error means that it was removed already.
         let _ = self.owner.act(|| fs::remove_dir_all(directory));
     }
 }
@@ -122,9 +111,6 @@ fn path_of(directory: &OwnedFd) -> PathBuf {
 }
 
 /// Returns a name for copies of a library, which depends on its content: `libtickwalk-HASH.so`.
-///
-/// # Errors
-/// As reading a file.
 pub fn copied_name(library: &Path) -> io::Result<String> {
     let mut hasher = DefaultHasher::new();
     hasher.write(&fs::read(library)?);

@@ -12,9 +12,6 @@ pub const FILE_NAME: &str = "libtickwalk.so";
 pub const VARIABLE: &str = "TICKWALK_AGENT";
 
 /// Returns the absolute path of the library: that of `option`, of [`VARIABLE`], or the first found near this program.
-///
-/// # Errors
-/// If there is no such file; the message lists the paths that were tried.
 pub fn find(option: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = option {
         return named(path, "--agent");

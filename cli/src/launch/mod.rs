@@ -5,63 +5,34 @@ pub mod remote;
 pub mod signals;
 
 use std::ffi::{CString, OsStr, OsString};
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::time::Duration;
 
-use agent_options::values::INTERVALS;
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use profile::text::units::duration_ns;
 
 use crate::launch::signals::Signals;
 
 /// Environment variable with options for every JVM.
 const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 
-/// Longest silence of this command at the end of the profile: its user waits for the result, which is worth more than the
-/// program's exit on a machine so busy that this process gets no processor.
+/// How long the program's exit may be delayed while this process gets no processor; the result is worth it.
 const END_SILENCE: &str = "10s";
 
 /// Time after which an agent ends its profile if this command was killed.
 pub const ABANDON: &str = "10s";
 
-/// A sampling interval such as `10ms`, from 10us to 60s, kept as text.
-#[derive(Clone, Debug)]
-pub struct Interval(String);
-
-impl FromStr for Interval {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: &str =
-            "write a time from 10us to 60s with its unit (ns, us, ms or s), for example 10ms";
-        let time = duration_ns(text).map(Duration::from_nanos).filter(|time| INTERVALS.contains(time));
-        time.map(|_| Interval(text.to_owned())).ok_or(EXPECTED)
-    }
-}
-
-impl fmt::Display for Interval {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// Library and options of the agent.
 #[derive(Debug)]
 pub struct AgentOptions<'a> {
-    /// The agent library.
     pub library: PathBuf,
-    /// Unix socket of the collector.
     pub socket: PathBuf,
     /// Further options, as the agent reads them.
     pub more: &'a [String],
@@ -81,9 +52,6 @@ impl AgentOptions<'_> {
     }
 
     /// Returns the options as text.
-    ///
-    /// # Errors
-    /// If a path contains a character that the options cannot express.
     pub fn text(&self) -> anyhow::Result<String> {
         let mut options = format!("mode=cputime,exitwait={END_SILENCE},abandon={ABANDON},collector=unix:");
         options.push_str(plain(&self.socket)?);
@@ -109,7 +77,6 @@ pub fn plain(path: &Path) -> anyhow::Result<&str> {
 /// A program that cannot be started; the exit code is that of shells.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
-    /// There is no such program.
     #[error("the program {0} does not exist; give its path or check PATH")]
     NotFound(String),
     /// The file is no program, or may not be run.
@@ -127,12 +94,11 @@ impl NotStarted {
     }
 }
 
-/// Where the standard output of a program goes.
+/// Destination of a program's standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// To that of this command.
     Inherited,
-    /// Nowhere.
     Discarded,
 }
 
@@ -146,11 +112,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Adds the agent to `command`: as the first option of `java`, for other programs, and to `follow` what `java` starts, as
+    /// Adds the agent to `command`: as the first option of `java`; for other programs, or with `follow`, in
     /// `JAVA_TOOL_OPTIONS`.
-    ///
-    /// # Errors
-    /// As [`AgentOptions::parts`], or if `command` is empty.
     pub fn new(command: &[OsString], options: &AgentOptions<'_>, follow: bool) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().context("no program to run")?;
         let argument = options.argument()?;
@@ -178,17 +141,14 @@ impl Launch {
     }
 
     /// Runs the program to its end and forwards `signals` to it; returns its exit code, 128 + N if signal N ended it.
-    ///
-    /// # Errors
-    /// If it cannot be started or waited for.
     pub fn run(&self, signals: &Signals) -> anyhow::Result<u8> {
         wait(self.start(signals)?, signals)
     }
 
     /// Starts the program with the signal mask that this program was started with.
     ///
-    /// `std::process::Command` passes the mask of the calling thread to the program. Unblocking the signals for that moment
-    /// would let a signal end this program while the other one runs on.
+    /// `std::process::Command` would pass on the current mask, and unblocking the signals meanwhile would let one of
+    /// them end this program alone.
     fn start(&self, signals: &Signals) -> anyhow::Result<Pid> {
         let mut attributes = PosixSpawnAttr::init()?;
         attributes
@@ -321,20 +281,5 @@ mod tests {
         let mut bad = options(&[]);
         bad.library = "/opt/a=b.so".into();
         assert!(bad.argument().is_err());
-    }
-
-    #[test]
-    fn intervals() {
-        for (text, good) in [
-            ("10ms", true),
-            ("10us", true),
-            ("60s", true),
-            ("9us", false),
-            ("10", false),
-            ("ms", false),
-            ("-1s", false),
-        ] {
-            assert_eq!(text.parse::<Interval>().is_ok(), good, "{text}");
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! A profile of a JVM on another machine, over ssh.
 //!
-//! Approach: one ssh connection runs a shell script there, which unpacks this program and the agent from its input into a new
-//! directory, attaches for the wanted time, writes the recording to its output, and removes the directory.
-//! Its input stays open: without a terminal sshd(8) tells a program of a lost connection only by the end of its input, and that
-//! ends the profile. So does a signal to this program.
+//! Approach: one ssh connection runs a shell script there, which unpacks this program and the agent from its input
+//! into a new directory, attaches for the wanted time, writes the recording to its output, and removes the directory.
+//! The end of the script's input ends the profile, because without a terminal that is how sshd(8) reports a lost
+//! connection. A signal to this program closes that input.
 //! Invariant: nothing stays on the other machine, and no terminal or further connection is needed.
 
 use std::fs::File;
@@ -25,11 +25,9 @@ use crate::launch::signals::Signals;
 pub struct Remote<'a> {
     /// Host, as ssh(1) accepts it.
     pub host: &'a str,
-    /// Process id of the JVM there.
     pub pid: i32,
     /// Options of `tickwalk attach`.
     pub options: Vec<String>,
-    /// The agent's library.
     pub library: &'a Path,
 }
 
@@ -76,24 +74,21 @@ impl Remote<'_> {
     }
 
     /// Returns the commands that [`run`](Self::run) runs, as text for a shell.
-    ///
-    /// # Errors
-    /// If the program cannot be packed.
     pub fn described(&self) -> anyhow::Result<String> {
         let words = |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         let arguments = self.arguments(self.archive()?.len());
         Ok(format!("{{ tar {}; cat; }} |\n  ssh {}", words(&self.packing()?), words(&arguments)))
     }
 
-    /// Profiles the JVM until the time is over or a signal arrives, and writes the recording to `output`. To be called before
-    /// other threads start.
+    /// Profiles the JVM until the time is over or a signal arrives, and writes the recording to `output`. Call it
+    /// before other threads start.
     ///
     /// # Errors
     /// If a program cannot be started, or one fails; ssh(1) and the other machine write to standard error.
     pub fn run(&self, output: &File) -> anyhow::Result<()> {
         let archive = self.archive()?;
         let output = output.try_clone().context("cannot pass the recording to ssh")?;
-        // ssh(1) inherits the mask: Ctrl-C is for this program alone.
+        // ssh(1) inherits the mask, so that Ctrl-C reaches only this program.
         Signals::block(&[Signal::SIGINT])?;
         let ssh = Command::new("ssh")
             .args(self.arguments(archive.len()))
@@ -113,8 +108,8 @@ impl Remote<'_> {
     }
 }
 
-/// Writes the archive to the other machine and waits for the end of ssh(1). A signal closes its input, which ends the profile;
-/// one before the archive is there, or a second one, ends ssh.
+/// Sends the archive and waits for the end of ssh(1). A signal closes its input, which ends the profile; a signal
+/// before the archive is sent, or a second one, ends ssh.
 fn wait(ssh: &mut Child, archive: Vec<u8>) -> anyhow::Result<()> {
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let process = Pid::from_child(ssh);

@@ -21,14 +21,13 @@ pub struct Signals {
 /// One signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// The signal.
     pub signal: Signal,
     /// True if a key of the terminal caused it; the terminal then signals the whole foreground process group.
     pub from_terminal: bool,
 }
 
-/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error that can be told; its signal would end this
-/// program. To be called before other threads start.
+/// Turns writes beyond the limit of file sizes (`ulimit -f`) into errors; their signal would end this program. Call it
+/// before other threads start.
 pub fn survive_file_limit() {
     // With the signal unblocked, this program ends at the limit, as most do.
     let _ = [Signal::SIGXFSZ].into_iter().collect::<SigSet>().thread_block();
@@ -39,7 +38,7 @@ impl Signals {
     pub fn block(signals: &[Signal]) -> anyhow::Result<Self> {
         let set: SigSet = signals.iter().copied().collect();
         let mut before = SigSet::thread_get_mask().context("cannot read the signal mask")?;
-        // Blocked by this program for itself.
+        // Blocked only for this program itself.
         before.remove(Signal::SIGXFSZ);
         set.thread_block().context("cannot block signals")?;
         let descriptor =
@@ -57,7 +56,6 @@ impl Signals {
         self.descriptor.as_fd()
     }
 
-    /// Waits for the next signal.
     pub fn next(&self) -> anyhow::Result<Received> {
         loop {
             match self.descriptor.read_signal() {

@@ -1,4 +1,4 @@
-//! Options of the agent as flags of the verbs that begin a profile, with the names and meanings of the agent's own table.
+//! The agent's options as flags of the verbs that start a profile, generated from the agent's own table.
 
 use agent_options::table::{AgentOption, OPTIONS};
 use agent_options::{Door, Mode, Request};
@@ -21,20 +21,17 @@ fn flags() -> impl Iterator<Item = &'static AgentOption> {
     OPTIONS.iter().filter(|option| option.is_flag)
 }
 
-/// Flags with a letter, which is that of async-profiler's launcher.
+/// Short flags, as in async-profiler's launcher.
 const LETTERS: [(&str, char); 1] = [("interval", 'i')];
 /// Options that set the same thing.
 const EXCLUSIVE: [(&str, &str); 1] = [("rate", "interval")];
 
-/// Options that the agent would refuse, or that would have no effect.
+/// The agent would refuse the options, or they would have no effect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongOptions(String);
 
-/// Checks options as the agent reads them, by its own parser: `before` come first.
-///
-/// # Errors
-/// [`WrongOptions`].
+/// Checks options with the agent's own parser; `before` are defaults.
 pub fn check(before: &str, options: &str) -> Result<(), WrongOptions> {
     let wrong = |reason: &dyn std::fmt::Display| Err(WrongOptions(reason.to_string()));
     let request = match Request::of_layers(Door::Command, &[before, options]) {

@@ -12,18 +12,15 @@ use anyhow::Context;
 use clap::Args;
 use collector::forward::{Settings, Target};
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
 
-use crate::options::values::{Size, Time, from_text};
+use crate::options::values::{Size, Time};
 
 /// Options of the command line and the environment, or of the table `[forward]` of the file.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct ForwardArguments {
-    /// Also forward everything as OTLP profiles over gRPC to http(s)://HOST:4317, or to the receiver that OpenTelemetry's
-    /// variables name (`env`); can be repeated; needs --store
+    /// Also forward everything as OTLP profiles over gRPC to http(s)://HOST:4317, or with the value env to the
+    /// receiver in OpenTelemetry's variables; can be repeated; needs --store
     #[arg(long, value_name = "URL", env = "TICKWALK_FORWARD", value_delimiter = ',')]
-    #[serde(rename = "to")]
     forward: Vec<String>,
     /// Header for the receivers of --forward; can be repeated
     #[arg(
@@ -33,19 +30,15 @@ pub struct ForwardArguments {
         hide_env_values = true,
         value_delimiter = ','
     )]
-    #[serde(rename = "headers")]
     forward_header: Vec<String>,
     /// Trusted certificates (PEM) for receivers of https://, instead of the system's
     #[arg(long, value_name = "FILE", env = "TICKWALK_FORWARD_CA")]
-    #[serde(rename = "ca")]
     forward_ca: Option<PathBuf>,
-    /// Time between two requests; samples of that time are summed [default: 10s]
+    /// Time between two requests, whose samples are summed [default: 10s]
     #[arg(long, value_name = "TIME", env = "TICKWALK_FORWARD_EVERY")]
-    #[serde(rename = "every", deserialize_with = "from_text")]
     forward_every: Option<Time>,
-    /// Most bytes of requests kept for an unreachable receiver [default: 64M]
+    /// Maximum size of the requests kept for an unreachable receiver [default: 64M]
     #[arg(long, value_name = "SIZE", env = "TICKWALK_FORWARD_BUFFER")]
-    #[serde(rename = "buffer", deserialize_with = "from_text")]
     forward_buffer: Option<Size>,
 }
 
@@ -54,34 +47,29 @@ pub struct ForwardArguments {
 pub struct Forward {
     /// The receivers; empty if nothing is forwarded.
     pub targets: Vec<Target>,
-    /// Interval, buffer and limits of forwarding.
     pub settings: Settings,
 }
 
 impl ForwardArguments {
-    /// Merges the options with `file`, for a collector with or without a store.
-    ///
-    /// # Errors
-    /// If an address, a header or a file is not valid, or if there are receivers but no store.
-    pub fn resolve(self, file: ForwardArguments, has_store: bool) -> anyhow::Result<Forward> {
-        let or = |given: Vec<String>, file: Vec<String>| if given.is_empty() { file } else { given };
-        let addresses = or(self.forward, file.forward);
+    /// Checks the options, for a collector with or without a store.
+    pub fn resolve(self, has_store: bool) -> anyhow::Result<Forward> {
+        let Self { forward: addresses, forward_header: headers, forward_ca, forward_every, forward_buffer } =
+            self;
         anyhow::ensure!(
             addresses.is_empty() || has_store,
             "--forward needs --store: a collector without a store cannot forward"
         );
-        let headers = or(self.forward_header, file.forward_header);
         let of_receivers = [
             ("--forward-header", !headers.is_empty()),
-            ("--forward-ca", self.forward_ca.is_some() || file.forward_ca.is_some()),
-            ("--forward-every", self.forward_every.or(file.forward_every).is_some()),
-            ("--forward-buffer", self.forward_buffer.or(file.forward_buffer).is_some()),
+            ("--forward-ca", forward_ca.is_some()),
+            ("--forward-every", forward_every.is_some()),
+            ("--forward-buffer", forward_buffer.is_some()),
         ];
         if let Some((option, _)) = of_receivers.iter().find(|(_, is_given)| *is_given && addresses.is_empty())
         {
             anyhow::bail!("{option} has no effect without --forward; add --forward or leave it out");
         }
-        let ca = self.forward_ca.or(file.forward_ca).map(|path| certificates(&path)).transpose()?;
+        let ca = forward_ca.map(|path| certificates(&path)).transpose()?;
         let targets = addresses.iter().map(|given| {
             let mut headers = headers.clone();
             let address = if given == ENVIRONMENT {
@@ -103,15 +91,13 @@ impl ForwardArguments {
         });
         let targets = targets.collect::<anyhow::Result<_>>()?;
         let default = Settings::default();
-        let every = self.forward_every.or(file.forward_every).map_or(default.every, |time| time.0);
-        anyhow::ensure!(!every.is_zero(), "--forward-every must be at least 1s");
-        let buffer = self.forward_buffer.or(file.forward_buffer);
-        let buffer_bytes = buffer.map_or(default.buffer_bytes, |size| size.0);
+        let every = forward_every.map_or(default.every, |Time(time)| time);
+        let buffer_bytes = forward_buffer.map_or(default.buffer_bytes, |Size(bytes)| bytes);
         Ok(Forward { targets, settings: Settings { every, buffer_bytes, ..default } })
     }
 }
 
-/// Address that stands for the receiver of OpenTelemetry's variables.
+/// Address that stands for the receiver in OpenTelemetry's variables.
 const ENVIRONMENT: &str = "env";
 
 fn certificates(path: &Path) -> anyhow::Result<String> {
@@ -147,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_exporters_count() {
+    fn the_variable_for_profiles_comes_before_the_general_one() {
         let general = &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317")];
         assert_eq!(endpoint(of(general)).as_deref(), Some("http://a:4317"));
         let special = &[
@@ -165,24 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_unless_it_is_asked_for() {
-        // Whatever the environment of this test names, no receiver is given.
-        let forward =
-            ForwardArguments::default().resolve(ForwardArguments::default(), true).expect("good options");
+    fn without_the_option_nothing_is_forwarded() {
+        // Even if this test's environment has OpenTelemetry's variables.
+        let forward = ForwardArguments::default().resolve(true).expect("good options");
         assert!(forward.targets.is_empty());
     }
 
     #[test]
     fn a_store_is_needed_and_addresses_are_checked() {
         let to = |address: &str| ForwardArguments { forward: vec![address.to_owned()], ..Default::default() };
-        assert!(to("http://a:4317").resolve(ForwardArguments::default(), false).is_err());
-        assert!(to("a:4317").resolve(ForwardArguments::default(), true).is_err());
-        let text = "to = [\"http://b:4317\"]\nheaders = [\"tenant=1\"]\nevery = \"2s\"";
-        let file = || toml::from_str::<ForwardArguments>(text).expect("good file");
-        let forward = ForwardArguments::default().resolve(file(), true).expect("good options");
-        assert_eq!(forward.targets[0].address(), "http://b:4317");
-        assert_eq!(forward.settings.every.as_secs(), 2);
-        let forward = to("http://a:4317").resolve(file(), true).expect("good options");
-        assert_eq!((forward.targets.len(), forward.targets[0].address()), (1, "http://a:4317"));
+        assert!(to("http://a:4317").resolve(false).is_err());
+        assert!(to("a:4317").resolve(true).is_err());
+        assert!(to("http://a:4317").resolve(true).is_ok());
     }
 }

@@ -1,18 +1,11 @@
 //! Types for option values: durations and sizes with a unit.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::time::Duration;
 
+use profile::text::quantity::duration;
 use profile::text::units::{duration_ns, duration_or_seconds_ns, size_bytes};
-use serde::de::{Deserialize, Deserializer, Error};
-
-/// Deserializes a value that a configuration file holds as a string, in the syntax of the command line.
-pub fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
-}
 
 /// A duration such as `100ms`, `30s` or `90d`; a number alone is a number of seconds.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +21,13 @@ impl FromStr for Time {
     }
 }
 
-/// How long data is kept: a [`Time`] of at least one second, with its unit, because seven days and seven seconds of samples
-/// are too different to guess.
+impl Display for Time {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&duration(self.0.as_nanos().try_into().unwrap_or(u64::MAX)))
+    }
+}
+
+/// How long data is kept: at least one second. The unit is required, so that 7 cannot mean both days and seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Age(pub Duration);
 

@@ -2,7 +2,6 @@
 
 pub mod table;
 
-use std::fmt;
 use std::fs::Permissions;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -23,37 +22,42 @@ pub fn start_log(level: Level) {
         .with_default_directive(level.into())
         .with_env_var("TICKWALK_LOG")
         .from_env_lossy();
-    // Colours are for terminals: in files and in the journal their codes would remain.
+    // In files and in the journal, the codes of colours would remain.
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_target(false)
         .with_ansi(colours)
-        // That would be a panic where standard error is closed.
+        // Reporting them would panic where standard error is closed.
         .log_internal_errors(false)
         .init();
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
-///
-/// # Errors
-/// If standard output cannot be written, and those of `write`.
 pub fn print<E: Into<anyhow::Error>>(
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
 ) -> anyhow::Result<()> {
     match whole_file::fill(io::stdout(), write) {
         Err(WriteError::File(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => told_apart(result, || "cannot write to standard output".to_owned()),
+        result => in_context(result, || "cannot write to standard output".to_owned()),
     }
 }
 
-/// Writes lines to standard error, whose reader may be gone (`2>&1 | head`): what is left to do is done all the same.
-pub fn tell(lines: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{}", shown_lines(&lines.to_string()));
+/// Writes lines to standard error. Errors are ignored: its reader may be gone (`2>&1 | head`).
+macro_rules! tell {
+    ($($message:tt)*) => {
+        $crate::output::write_message(&format!($($message)*))
+    };
+}
+pub(crate) use tell;
+
+/// Writes the lines of [`tell!`].
+pub fn write_message(lines: &str) {
+    let _ = writeln!(io::stderr(), "{}", shown_lines(lines));
 }
 
-/// Writes the file at `path`, replacing one that is there when the new one is whole.
+/// Writes the file at `path`. An existing file is replaced once the new one is complete.
 ///
 /// # Errors
 /// If the file cannot be written, and those of `write`; the file is as it was before then.
@@ -61,10 +65,18 @@ pub fn write_file<E: Into<anyhow::Error>>(
     path: &Path,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
 ) -> anyhow::Result<()> {
-    told_apart(whole_file::write(path, write), || format!("cannot write {}", path.display()))
+    in_context(whole_file::write(path, write), || format!("cannot write {}", path.display()))
 }
 
-/// As [`write_file`], and keeps an existing file as `FILE.1`.
+/// Writes an answer to a file, or to standard output.
+pub fn write_answer(path: Option<&Path>, answer: &[u8]) -> anyhow::Result<()> {
+    match path {
+        Some(path) => write_file(path, |out| out.write_all(answer)),
+        None => print(|out| out.write_all(answer)),
+    }
+}
+
+/// Writes the file at `path`, and keeps an existing file as `FILE.1`.
 ///
 /// # Errors
 /// As [`write_file`], and if the existing file cannot be renamed.
@@ -73,11 +85,11 @@ pub fn write_beside_existing<E: Into<anyhow::Error>>(
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
 ) -> anyhow::Result<()> {
     let written = whole_file::replace(path, write, keep_existing);
-    told_apart(written, || format!("cannot write {}", path.display()))
+    in_context(written, || format!("cannot write {}", path.display()))
 }
 
-/// Explains an error of the file by `context`; other errors have their own.
-fn told_apart<E: Into<anyhow::Error>>(
+/// Adds `context` to errors of the file; other errors have their own.
+fn in_context<E: Into<anyhow::Error>>(
     written: Result<(), WriteError<E>>,
     context: impl FnOnce() -> String,
 ) -> anyhow::Result<()> {
@@ -87,7 +99,7 @@ fn told_apart<E: Into<anyhow::Error>>(
     })
 }
 
-/// Beginning of the names of private directories; the agent removes one whose command was killed.
+/// Beginning of the names of private directories. The agent removes the directory of a command that was killed.
 const PREFIX: &str = "tickwalk-";
 
 /// Makes directories that only their user can enter, whatever the umask allows.
@@ -109,9 +121,6 @@ pub fn named_file(output: Option<&Path>) -> Option<&Path> {
 }
 
 /// Refuses `-`.
-///
-/// # Errors
-/// If `path` stands for standard output.
 pub fn check_named(path: &Path) -> anyhow::Result<()> {
     named_file(Some(path)).map(drop).context("standard output (-) cannot take this; name a file")
 }
@@ -129,7 +138,8 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         bail!("cannot write {}: it is a directory; name a file in it", path.display());
     }
-    // An existing file need not be writable: it is renamed. Not all directories say truly what can be done in them: /proc.
+    // An existing file need not be writable, because it is renamed. The rights of a directory are not enough to know:
+    // /proc.
     let (checked, attempt) = match is_special(path) {
         true => (path, nix::unistd::access(path, AccessFlags::W_OK).map_err(io::Error::from)),
         false => (directory, whole_file::check(path)),

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::output;
 
-/// Columns of names that are not shortened any further on a narrow terminal.
+/// Fewest columns to which names are shortened.
 const LEAST_COLUMNS: u16 = 60;
 
 /// Format and file of a table.
@@ -24,18 +24,17 @@ pub struct TableOutput {
     json: bool,
 }
 
-/// Format of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TableFormat {
-    /// Columns for readers
+    /// A text table
     #[default]
     Text,
-    /// JSON for programs
+    /// JSON
     Json,
 }
 
 impl TableOutput {
-    /// Returns whether JSON is asked for.
+    /// Returns whether the format is JSON.
     pub fn is_json(&self) -> bool {
         self.json || self.format == TableFormat::Json
     }
@@ -48,22 +47,15 @@ impl TableOutput {
     }
 
     /// Checks that the file can be written; callers check before they compute.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn check(&self) -> anyhow::Result<()> {
         self.file().map_or(Ok(()), output::check_writable)
     }
 
-    /// Returns the file that gets the answer.
     pub fn file(&self) -> Option<&Path> {
         output::named_file(self.output.as_deref())
     }
 
-    /// Writes the answer to its place. JSON is laid out for readers.
-    ///
-    /// # Errors
-    /// If it cannot be written.
+    /// Writes the answer to its file or standard output; JSON is indented.
     pub fn write(&self, answer: &[u8]) -> anyhow::Result<()> {
         let mut laid_out = None;
         if self.is_json() {
@@ -71,9 +63,6 @@ impl TableOutput {
             laid_out = Some(serde_json::to_string_pretty(&value)? + "\n");
         }
         let answer = laid_out.as_ref().map_or(answer, |text| text.as_bytes());
-        match self.file() {
-            Some(path) => output::write_file(path, |out| out.write_all(answer)),
-            None => output::print(|out| out.write_all(answer)),
-        }
+        output::write_answer(self.file(), answer)
     }
 }

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use profile::export::format::{Format, UnknownFormat};
 use profile::export::parquet::Table;
 use profile::export::{self, Options};
 use profile::query::selection::Selection;
 use profile::source::recording::Recording;
+use profile::text::format::{Format, UnknownFormat};
 
 use crate::output;
 use crate::source::now_ns;
@@ -19,7 +19,6 @@ const RECORDING: &str = "tickwalk";
 pub enum FileFormat {
     /// A recording, which has everything.
     Recording,
-    /// A format of another tool.
     Export(Format),
 }
 
@@ -59,7 +58,7 @@ pub fn format_by_name(name: &str) -> Result<FileFormat, UnknownFormat> {
     }
 }
 
-/// Reads the name of a format as async-profiler's users write it.
+/// Reads the name of a format, including async-profiler's names.
 pub fn format_by_word(word: &str) -> Result<FileFormat, UnknownFormat> {
     match word {
         "tree" | "html" => Ok(FileFormat::Export(Format::Flamegraph)),
@@ -68,9 +67,6 @@ pub fn format_by_word(word: &str) -> Result<FileFormat, UnknownFormat> {
 }
 
 /// Writes a recording to `path` in another format.
-///
-/// # Errors
-/// If the recording has no samples, or a file cannot be written.
 pub fn export_file(
     recording: &Recording,
     format: Format,

@@ -15,20 +15,21 @@ use clap::Args;
 use collector::http::Served;
 use collector::source_path::{SourcePath, WithSources};
 use collector::store::{Store, is_partition};
-use profile::export::{self, Options, format::Format};
+use profile::api::question;
+use profile::export::{self, Options};
 use profile::query::error::QueryError;
-use profile::query::question;
 use profile::query::selection::Selection;
 use profile::source::recording::{Recording, RecordingError, Recordings};
+use profile::text::format::Format;
 use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::output;
 
-/// Longest answer read from a collector, in bytes: a call tree of 200,000 nodes is about 10 MB.
+/// Maximum bytes of an answer of a collector; a call tree of 200,000 nodes has about 10 MB.
 const ANSWER_BYTES: u64 = 256 << 20;
 
-/// Time limit for an answer. A collector answers within a second, or later if other questions are queued before.
+/// Time limit for an answer, which may be queued behind others.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Parameters of a question as names and values.
@@ -73,7 +74,7 @@ impl Source {
         }
     }
 
-    /// As [`ask`](Self::ask), with source texts for a recording or store; a collector has its own.
+    /// Answers a question like [`ask`](Self::ask), with source texts for a recording or store; a collector has its own.
     pub fn ask_with(
         &self,
         texts: SourcePath,
@@ -128,10 +129,7 @@ impl Source {
         }
     }
 
-    /// Checks that writing `output` does not replace what this source reads.
-    ///
-    /// # Errors
-    /// If it does.
+    /// Checks that `output` is not what this source reads.
     fn check_apart(&self, output: &Path) -> anyhow::Result<()> {
         let Source::Path(source) = self else { return Ok(()) };
         let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
@@ -171,11 +169,8 @@ impl Source {
     }
 }
 
-/// Checks that a file can be written to `path` without replacing what one of `sources` reads; callers check before they
-/// read. Standard output is always right.
-///
-/// # Errors
-/// If it cannot.
+/// Checks that `path` can be written, and is none of `sources`; callers check before they read. `None` is standard
+/// output.
 pub fn check_output<'s>(
     path: Option<&Path>,
     sources: impl IntoIterator<Item = &'s Source>,
@@ -225,7 +220,7 @@ fn fetch(
     let mut config = ureq::Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
         .http_status_as_error(false)
-        // Another host must not get the headers, which can be secret.
+        // Headers can be secret, so they must not follow a redirect.
         .max_redirects(0);
     if url.starts_with("https://") {
         config = config.tls_config(tls());
@@ -278,7 +273,7 @@ pub struct SelectionArguments {
     /// Process: its id in `view processes`, its pid, or its service; can be repeated
     #[arg(long, value_name = "NAME")]
     process: Vec<String>,
-    /// Label of the process: host=, service=, jvm=, command=, pid=, or one that it was given; can be repeated
+    /// Label of the process: host=, service=, jvm=, command=, pid=, or one that was set for it; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
     /// Thread: part of its name, or its kernel id; can be repeated
@@ -287,18 +282,18 @@ pub struct SelectionArguments {
     /// Kind of the thread: java, virtual, compiler, gc, vm or native; can be repeated
     #[arg(long, value_name = "KIND")]
     thread_kind: Vec<String>,
-    /// Kind of the newest frame: interpreted, c1, c2, inlined, native_method, stub, native, vm, marker or jvmci; can be
+    /// Kind of the top frame: interpreted, c1, c2, inlined, native_method, stub, native, vm, marker or jvmci; can be
     /// repeated
     #[arg(long, value_name = "KIND")]
     kind: Vec<String>,
     /// Only stacks with a frame that contains this text; can be repeated
     #[arg(long, value_name = "TEXT")]
     frame: Vec<String>,
-    /// Only stacks with a frame of this form, in which * stands for any text, such as 'java.util.*'; can be repeated, and
-    /// one of the forms has to match
+    /// Only stacks with a frame that matches this pattern, in which * stands for any text, such as 'java.util.*'; if
+    /// it is repeated, one pattern has to match
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
-    /// No stacks with a frame of this form; can be repeated
+    /// No stacks with a frame that matches this pattern; can be repeated
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
     /// Header for requests to a collector, such as "Authorization: Bearer TOKEN"; can be repeated
@@ -343,7 +338,7 @@ impl SelectionArguments {
     }
 }
 
-/// Reads a header. Errors do not repeat it, because it can be secret.
+/// Reads a header. Errors do not quote it, because it can be secret.
 fn header(text: &str) -> Result<Header, &'static str> {
     let (name, value) = text.split_once(':').ok_or("write NAME: VALUE")?;
     let (name, value) = (name.trim(), value.trim());

@@ -12,7 +12,7 @@ use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opt
 use crate::forward::{Account, Accounts, Cause};
 use crate::ingest::Health;
 use crate::store::{Status, Store, Tally};
-use profile::query::question::Answer;
+use profile::api::question::Answer;
 
 /// State of the collector that readiness and metrics show beside the profiles.
 #[derive(Clone)]

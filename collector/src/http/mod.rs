@@ -35,7 +35,6 @@ use failure::Failure;
 use metrics::Metrics;
 pub use metrics::Probe;
 use profile::query::error::QueryError;
-use profile::query::question::{self, Answer};
 use profile::source::Source;
 use profile::source::deadline::{CancelOnDrop, Deadline, WithDeadline};
 

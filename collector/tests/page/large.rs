@@ -3,7 +3,7 @@
 //! What is drawn is counted in every run. Times depend on what else the machine does: they are printed, and held
 //! against their limits with `TICKWALK_TIMED=1` (`design/profile.md`).
 
-use profile::query::question::answer;
+use profile::api::question::answer;
 use serde_json::Value;
 
 use crate::page::browser::Page;

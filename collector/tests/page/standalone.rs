@@ -51,7 +51,7 @@ fn go(page: &Page, hash: &str) {
 fn answer(store: &Recording, question: &str, pairs: &[(&str, &str)]) -> Value {
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let answer = profile::query::question::answer(store, question, &pairs, u64::MAX / 2).expect("an answer");
+    let answer = profile::api::question::answer(store, question, &pairs, u64::MAX / 2).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
 }
 

@@ -8,6 +8,7 @@
 //! partition begins, which happens at once.
 
 pub mod entries;
+pub mod frame_parts;
 mod session_rows;
 pub mod stop;
 pub mod symbol;

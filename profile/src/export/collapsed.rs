@@ -21,18 +21,12 @@ pub enum Unit {
 }
 
 /// Writes the stacks of `profile` to `out`, sorted by text. Stacks lighter than half a unit are left out.
-///
-/// # Errors
-/// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
     push(profile, options, false, &mut out)?;
     out.flush()
 }
 
 /// Writes the stacks of several processes, each sorted by text and begun with the service and the process id.
-///
-/// # Errors
-/// If a process cannot be read or writing fails.
 pub fn write_each(profiles: Profiles<'_>, options: Options, mut out: impl Write) -> Result<(), QueryError> {
     for profile in profiles {
         push(&profile?, options, true, &mut out)?;

@@ -1,11 +1,11 @@
 //! The processed profile format of the Firefox Profiler: JSON with a track for each thread.
 //!
-//! The weight of a sample is its number of sampling intervals; it also has its CPU time, for the viewer's activity graph.
-//! Categories, which the viewer colours, are the kinds of code.
-//! CPU time is rounded to microseconds, the unit of the format.
+//! The weight of a sample is its number of sampling intervals; it also has its CPU time, for the viewer's activity
+//! graph. Categories, which the viewer colours, are the kinds of code. CPU time is rounded to microseconds, the unit
+//! of the format.
 //!
-//! Source: firefox-devtools/profiler, `docs-developer/processed-profile-format.md`; the crate `fxprof-processed-profile`
-//! writes it.
+//! Source: firefox-devtools/profiler, `docs-developer/processed-profile-format.md`; the crate
+//! `fxprof-processed-profile` writes it.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -18,15 +18,13 @@ use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 
 use super::Profiles;
-use super::frames::{Frames, kind_text};
+use super::frames::Frames;
+use crate::dictionary::frame_parts::kind_text;
 use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
 use crate::source::Sample;
 
 /// Writes `profile` to `out`.
-///
-/// # Errors
-/// If writing fails.
 pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
     let mut file = file_of(&profile.session().subject(), &[profile]);
     Writer::new(profile, &mut file, profile.hello().wall_clock_ns).add_all();
@@ -35,9 +33,6 @@ pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
 }
 
 /// Writes several processes to `out`.
-///
-/// # Errors
-/// If a process cannot be read or writing fails.
 pub fn write_each(profiles: Profiles<'_>, mut out: impl Write) -> Result<(), QueryError> {
     let profiles: Vec<ProcessProfile> = profiles.collect::<Result<_, _>>()?;
     let all: Vec<&ProcessProfile> = profiles.iter().collect();
@@ -60,7 +55,7 @@ fn file_of(product: &str, profiles: &[&ProcessProfile]) -> FirefoxProfile {
     let mut file =
         FirefoxProfile::new(product, ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
     file.set_os_name("Linux");
-    // The file has all names, so the viewer need not load symbols.
+    // The file has all names, so the viewer does not load symbols.
     file.set_symbolicated(true);
     file
 }
@@ -74,7 +69,7 @@ struct Writer<'p> {
     frames: Frames<'p>,
     categories: FxHashMap<FrameKind, CategoryHandle>,
     threads: FxHashMap<u32, ThreadHandle>,
-    /// CPU time of each thread's samples that is not a whole interval yet, in nanoseconds.
+    /// CPU time of each thread that is not a whole interval yet, in nanoseconds.
     rests: FxHashMap<u32, u64>,
     /// Stacks by thread, as in the format.
     stacks: FxHashMap<(u32, u32), Option<StackHandle>>,
@@ -129,10 +124,10 @@ impl<'p> Writer<'p> {
             return thread;
         }
         let known = self.profile.thread(sample.thread);
-        // The viewer assigns CPU time to the gap between two samples, so the first sample needs a predecessor.
+        // The viewer draws CPU time between two samples, so the first sample needs a predecessor.
         let before = Timestamp::from_nanos_since_reference(since_start.saturating_sub(sample.cpu_ns));
         let tid = known.map_or(0, |thread| thread.tid);
-        // No thread is marked as main, because the viewer shows a main thread under the name of the process.
+        // No thread is marked as main, because the viewer would give it the name of the process.
         let thread = self.file.add_thread(self.process, tid, before, false);
         self.file.set_thread_name(thread, self.profile.thread_name(sample.thread));
         self.file.add_sample(thread, before, None, CpuDelta::ZERO, 0);

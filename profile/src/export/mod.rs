@@ -1,13 +1,12 @@
 //! Profiles in the formats of other tools, one module for each, and as text tables.
 //!
-//! Each format is written from a [`ProcessProfile`](crate::query::process::ProcessProfile), or from those of several processes;
-//! [`format`] lists them by name.
+//! Each format is written from a [`ProcessProfile`](crate::query::process::ProcessProfile), or from those of several
+//! processes.
 
 pub mod collapsed;
 mod comments;
 pub mod firefox;
-pub mod format;
-pub mod frames;
+mod frames;
 pub mod jfr;
 pub mod otlp;
 pub mod parquet;
@@ -24,8 +23,8 @@ use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
 use crate::query::selection::Selection;
 use crate::source::Source;
+use crate::text::format::Format;
 use crate::ui::standalone;
-use format::Format;
 
 /// Processes of a selection, read one after the other.
 pub type Profiles<'s> = Box<dyn Iterator<Item = Result<ProcessProfile, QueryError>> + 's>;

@@ -1,9 +1,9 @@
 //! OTLP profiles: the request that OpenTelemetry's collectors and back ends accept, for files and for forwarding.
 //!
-//! Samples are summed by thread and stack, as totals without times, the only one of three forms that all receivers
-//! accept. The sample type is always `samples/count` with a period of `cpu/nanoseconds`: value times period is the CPU
-//! time to the nanosecond. Receivers recognise that pair as a CPU profile, and another type as another series. The period
-//! is the sampling interval, or a part of it of which all values are multiples.
+//! Samples are summed by thread and stack, without times, because not all receivers accept the other forms. The
+//! sample type is always `samples/count` with a period of `cpu/nanoseconds`, which receivers recognise as a CPU
+//! profile; value times period is the exact CPU time. The period is the sampling interval, or a divisor of it if
+//! values need one.
 //!
 //! Source: opentelemetry-proto 1.10 to 1.11, `profiles/v1development`; element 0 of every table is the empty one.
 
@@ -23,17 +23,15 @@ use proto::v1::{FrameKind, ThreadKind};
 use rustc_hash::FxHashMap;
 
 use super::Profiles;
-use super::frames::{FrameParts, Frames};
+use super::frames::Frames;
 use super::strings::StringTable;
+use crate::dictionary::frame_parts::FrameParts;
 use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
 use crate::query::summary::Summary;
 use crate::source::Sum;
 
 /// Writes `profile` to `out` as one request, unframed.
-///
-/// # Errors
-/// If writing fails.
 pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
     let request = request(profile, profile.start_ns(), profile.duration_ns());
     out.write_all(&request.encode_to_vec())?;
@@ -41,9 +39,6 @@ pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
 }
 
 /// Writes several processes to `out` as one request with a resource for each.
-///
-/// # Errors
-/// If a process cannot be read or writing fails.
 pub fn write_each(profiles: Profiles<'_>, mut out: impl Write) -> Result<(), QueryError> {
     let profiles: Vec<ProcessProfile> = profiles.collect::<Result<_, _>>()?;
     let mut request = ExportProfilesServiceRequest::default();
@@ -146,7 +141,7 @@ impl<'p> Tables<'p> {
         }
     }
 
-    /// Goes on with another process; the tables of the dictionary serve all.
+    /// Continues with another process; all share the tables of the dictionary.
     fn turn_to(&mut self, profile: &'p ProcessProfile) {
         self.profile = profile;
         self.frames = Frames::new(profile);
@@ -215,7 +210,7 @@ impl<'p> Tables<'p> {
         let function = function(&mut self.strings, &parts);
         let function_index = intern(&mut self.functions, &mut self.by_function, function);
         let attribute_indices = match parts.kind {
-            // A marker is not code and has no type.
+            // A marker is not code, so it has no type.
             FrameKind::Marker => Vec::new(),
             _ if parts.is_java() => vec![self.text("profile.frame.type", "jvm".to_owned())],
             _ => vec![self.text("profile.frame.type", "native".to_owned())],
@@ -251,7 +246,7 @@ impl<'p> Tables<'p> {
         }
         let known = self.profile.thread(id);
         let name = self.profile.thread_name(id).to_owned();
-        // Back ends drop attributes of samples that are no texts.
+        // Back ends drop attributes of samples that are not texts.
         let tid = known.map_or(0, |thread| thread.tid).to_string();
         let mut indices = vec![self.text("thread.name", name), self.text("thread.id", tid)];
         if let Some(thread) = known.filter(|thread| thread.kind() == ThreadKind::Virtual) {

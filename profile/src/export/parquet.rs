@@ -1,11 +1,11 @@
 //! Parquet in two tables, for DuckDB, ClickHouse, Spark and other SQL engines that read files.
 //!
 //! `samples` has a row for each sample, `stacks` a row for each distinct stack, joined by `stack_id`. A stack has its
-//! frames as a list of names, leaf first, and as lists of their parts. Ids are signed, because some readers do not support
-//! unsigned numbers.
-//! Invariant: two rows of `stacks` have the same id if and only if their content is equal (apart from collisions of 64-bit
-//! hashes), in all sessions, so tables of several sessions can be read as one.
-//! Rows are written in groups, so the memory for a long recording is that of one group and its stacks.
+//! frames as a list of names, leaf first, and as lists of their parts. Ids are signed, because some readers do not
+//! support unsigned numbers.
+//! Invariant: two rows of `stacks` have the same id if and only if their content is equal (apart from collisions of
+//! 64-bit hashes), in all sessions, so tables of several sessions can be read as one. Rows are written in groups, so
+//! the memory for a long recording is that of one group and its stacks.
 //!
 //! Source: apache/parquet-format, `LogicalTypes.md` (lists of three levels, timestamps in microseconds).
 
@@ -25,7 +25,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Profiles;
 use super::comments::comments;
-use super::frames::{FrameParts, Frames, kind_text};
+use super::frames::Frames;
+use crate::dictionary::frame_parts::{FrameParts, kind_text};
 use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
 use crate::source::Sample;
@@ -70,18 +71,12 @@ const STACKS: &str = "message stacks {
 }";
 
 /// Writes a table of `profile` to `out`.
-///
-/// # Errors
-/// If writing fails.
 pub fn write(profile: &ProcessProfile, table: Table, out: impl Write + Send) -> io::Result<()> {
     let mut file = Tables::create(table, out).map_err(io::Error::other)?;
     file.add(profile).and_then(|()| file.finish()).map_err(io::Error::other)
 }
 
 /// Writes a table of several processes to `out`.
-///
-/// # Errors
-/// If a process cannot be read or writing fails.
 pub fn write_each(profiles: Profiles<'_>, table: Table, out: impl Write + Send) -> Result<(), QueryError> {
     let mut file = Tables::create(table, out).map_err(io::Error::other)?;
     for profile in profiles {
@@ -285,8 +280,8 @@ fn write_stacks(
     Ok(())
 }
 
-/// Repetition and definition levels of a column with a list per row. No list is empty, because every stack has a frame or
-/// a marker.
+/// Repetition and definition levels of a column with a list per row. No list is empty, because every stack has a
+/// frame or a marker.
 struct ListLevels {
     definition: Vec<i16>,
     repetition: Vec<i16>,

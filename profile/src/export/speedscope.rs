@@ -1,8 +1,8 @@
 //! speedscope: a JSON file for the viewer of that name, with a profile for each thread.
 //!
-//! Samples of a thread are in the order of their times, for the viewer's time order; weights are nanoseconds of CPU time.
-//! Frames of equal name and file are one frame, regardless of their lines, because the viewer sums by frame; with
-//! [`Options::lines`] each line is a frame.
+//! Samples of a thread are in the order of their times, for the viewer's time order; weights are nanoseconds of CPU
+//! time. Frames of equal name and file are one frame, regardless of their lines, because the viewer sums by frame;
+//! with [`Options::lines`] each line is a frame.
 //!
 //! Source: speedscope, `file-format-spec` and `file-format-schema.json`.
 
@@ -13,8 +13,9 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-use super::frames::{FrameParts, Frames};
+use super::frames::Frames;
 use super::{Options, Profiles};
+use crate::dictionary::frame_parts::FrameParts;
 use crate::dictionary::stop::UNKNOWN;
 use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
@@ -61,7 +62,7 @@ struct Sampled {
     weights: Vec<u64>,
 }
 
-/// Stacks of samples; a stack is stored once and written at each use.
+/// Stacks of samples; a stack is stored once and written for each sample.
 struct Rows {
     stacks: Rc<FxHashMap<u32, Vec<usize>>>,
     of_samples: Vec<u32>,
@@ -74,9 +75,6 @@ impl Serialize for Rows {
 }
 
 /// Writes `profile` to `out`; the busiest thread comes first.
-///
-/// # Errors
-/// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, out: impl Write) -> io::Result<()> {
     let mut file = File::new(profile.session().subject());
     file.add(profile, options, "");
@@ -84,9 +82,6 @@ pub fn write(profile: &ProcessProfile, options: Options, out: impl Write) -> io:
 }
 
 /// Writes several processes to `out`; names of threads begin with their process.
-///
-/// # Errors
-/// If a process cannot be read or writing fails.
 pub fn write_each(profiles: Profiles<'_>, options: Options, out: impl Write) -> Result<(), QueryError> {
     let mut file = File::new("several processes".to_owned());
     for profile in profiles {

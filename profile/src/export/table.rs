@@ -19,9 +19,9 @@ use crate::session::warnings::{PART, incomplete};
 use crate::source::Source;
 use crate::source::Sum;
 use crate::text::class_name::with_short_package;
-use crate::text::quantity::{count, duration, percent, share, total};
+use crate::text::quantity::{count, duration, percent_of, total};
 
-/// Fewest samples whose shares mean something: with fewer, the error of a share of 10 % is above 3 points.
+/// Fewest samples for shares: with fewer, the error of a share of 10 % exceeds 3 points.
 const FEW_SAMPLES: u64 = 100;
 
 /// Characters before the name in a row of a table.
@@ -36,11 +36,11 @@ pub struct Report<'a> {
     pub naming: Naming,
     /// Most rows of a table.
     pub limit: usize,
-    /// True if it says how the samples were collected.
+    /// True to report how the samples were collected.
     pub verbose: bool,
     /// Columns of the terminal, to which packages are shortened; 0 for any.
     pub width: usize,
-    /// True if the session is known to go on, though its source is a recording.
+    /// True if the session continues, although its source is a recording.
     pub goes_on: bool,
 }
 
@@ -54,7 +54,7 @@ impl Report<'_> {
 
 /// The parts of a report.
 struct Hot {
-    /// The account of the only process. Several processes have no common account.
+    /// The only process; `None` if there are several, which have no common account.
     profile: Option<ProcessProfile>,
     flat: Flat,
     modes: Modes,
@@ -124,20 +124,20 @@ pub fn report(
     now_ns: u64,
 ) -> Result<String, QueryError> {
     let hot = Hot::of(source, selection, report, now_ns)?;
-    let sums = (hot.flat.samples(), hot.flat.total_ns());
+    let whole = Cell { samples: hot.flat.samples(), cpu_ns: hot.flat.total_ns() };
     let time = hot.modes.time();
     let mut text = match &hot.profile {
-        Some(profile) => account(profile, sums, report.verbose),
-        None => format!("{} samples, {} {time}\n", count(sums.0), duration(sums.1)),
+        Some(profile) => account(profile, whole, report.verbose),
+        None => format!("{} samples, {} {time}\n", count(whole.samples), duration(whole.cpu_ns)),
     };
     text.extend(hot.warnings.iter().map(|warning| format!("warning: {warning}\n")));
     for (order, methods) in &hot.tables {
-        push_table(&mut text, report, methods, (*order, time), sums);
+        push_table(&mut text, report, methods, *order, time, whole);
     }
     Ok(text)
 }
 
-/// As [`report`], as one JSON object: that of the account of a single process, with `by`, `total_ns`, `warnings` and
+/// Returns the same as one JSON object: the account of a single process, with `by`, `total_ns`, `warnings` and
 /// `tables`.
 ///
 /// # Errors
@@ -189,21 +189,19 @@ fn warnings(profile: &ProcessProfile) -> Vec<String> {
     warnings
 }
 
-/// Returns whether shares of so many samples would pretend a precision that they do not have.
+/// Returns whether there are too few samples for shares.
 fn is_few(samples: u64) -> bool {
     (1..FEW_SAMPLES).contains(&samples)
 }
 
-/// Returns the account of CPU time in one line, and how the samples were collected if that is asked for.
-fn account(profile: &ProcessProfile, (samples, cpu_ns): (u64, u64), verbose: bool) -> String {
+/// Returns the account of CPU time in one line, and with `verbose` how the samples were collected.
+fn account(profile: &ProcessProfile, selected: Cell, verbose: bool) -> String {
     let summary = Summary::new(profile);
-    let whole = summary.sentence();
-    let mut text = match profile.is_part() {
-        true => {
-            format!("{} samples, {} {} selected of {whole}\n", count(samples), duration(cpu_ns), summary.time)
-        }
-        false => format!("{whole}\n"),
-    };
+    let mut text = summary.sentence() + "\n";
+    if profile.is_part() {
+        let (samples, time) = (count(selected.samples), duration(selected.cpu_ns));
+        text = format!("{samples} samples, {time} {} selected of {text}", summary.time);
+    }
     text.extend(profile.session().mode().remark().map(|remark| format!("{remark}\n")));
     if verbose {
         text.extend(unloading(&summary).map(|line| line + "\n"));
@@ -225,8 +223,8 @@ struct ThreadLine {
     run_delay_ns: Option<u64>,
 }
 
-/// Returns the threads with the CPU time of their own samples, the busiest first: those of virtual threads are not counted for
-/// their carriers.
+/// Returns the threads with the CPU time of their own samples, the busiest first. Carriers do not include their virtual
+/// threads.
 fn thread_lines(profile: &ProcessProfile, summary: &Summary) -> Vec<ThreadLine> {
     let own = profile.by_thread();
     let own_cell = |id: u32| own.get(&id).copied().unwrap_or_default();
@@ -242,7 +240,7 @@ fn thread_lines(profile: &ProcessProfile, summary: &Summary) -> Vec<ThreadLine> 
         row.ids.iter().for_each(|&id| sum.add(own_cell(id)));
         let thread = format!("{} on {}", row.name, row.carriers.join(", "));
         let (cpu_ns, samples) = (sum.cpu_ns, sum.samples);
-        // The kernel knows carriers only.
+        // The kernel reports delays of carriers only.
         ThreadLine { thread, kind: "virtual", id: row.java_id, cpu_ns, samples, run_delay_ns: None }
     });
     let mut rows: Vec<ThreadLine> = platform.chain(virtual_threads).filter(|row| row.cpu_ns > 0).collect();
@@ -250,8 +248,8 @@ fn thread_lines(profile: &ProcessProfile, summary: &Summary) -> Vec<ThreadLine> 
     rows
 }
 
-/// Returns the account of CPU time in one line, and up to `limit` threads, with the time that they waited for a processor in the
-/// whole session.
+/// Returns the account of CPU time in one line, and up to `limit` threads, with the time for which they waited for a
+/// processor in the whole session.
 ///
 /// # Errors
 /// If the profile is a part of a session that has no samples.
@@ -262,16 +260,16 @@ pub fn threads(profile: &ProcessProfile, limit: usize) -> Result<String, QueryEr
     if rows.is_empty() && profile.is_part() {
         return Err(QueryError::NoSamples);
     }
-    let mut text = account(profile, (whole.samples, whole.cpu_ns), false);
+    let mut text = account(profile, whole, false);
     let few = is_few(whole.samples);
     let column = if profile.session().mode() == Mode::Wall { "wall time" } else { "CPU time" };
     let title = if few { "samples" } else { "share" };
-    // The delay of a thread that has lived for less than a second was not read.
+    // The delay of threads that lived for less than a second was not read.
     let unknown = if summary.waiting.run_delay_ns.is_some() { "" } else { "not reported" };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "\n{title:>8} {:>11} {:>12}  {:<9} {:>8}  thread", column, "waited", "kind", "id");
     for ThreadLine { thread, kind, id, cpu_ns, samples, run_delay_ns } in rows.into_iter().take(limit) {
-        let part = if few { count(samples) } else { percent(share(cpu_ns, whole.cpu_ns)) };
+        let part = if few { count(samples) } else { percent_of(cpu_ns, whole.cpu_ns) };
         let waited = match run_delay_ns {
             Some(ns) => duration(ns),
             None if kind == "virtual" => String::new(),
@@ -283,7 +281,7 @@ pub fn threads(profile: &ProcessProfile, limit: usize) -> Result<String, QueryEr
     Ok(text)
 }
 
-/// As [`threads`], as one JSON object like that of [`report_json`].
+/// Returns the same as one JSON object like that of [`report_json`].
 ///
 /// # Errors
 /// As [`threads`].
@@ -348,7 +346,7 @@ fn collecting(summary: &Summary) -> Vec<String> {
     if timers.without_slot > 0 {
         let _ = write!(coverage, "; {} more threads not profiled", count(timers.without_slot));
     }
-    // A JVM that has ended has no timers, so the line would be misleading.
+    // An ended JVM has no timers, so the line would mislead.
     if timers.with_timer > 0 || timers.turns > 0 || timers.without_slot > 0 {
         lines.push(format!("timers    {coverage}"));
     }
@@ -371,36 +369,33 @@ fn push_table(
     text: &mut String,
     report: Report<'_>,
     methods: &[MethodCost],
-    (order, time): (Order, &str),
-    (samples, whole): (u64, u64),
+    order: Order,
+    time: &str,
+    whole: Cell,
 ) {
-    let naming = report.naming;
-    let time_of = |method: &MethodCost| match order {
-        Order::SelfTime | Order::Samples => method.self_ns,
-        Order::TotalTime => method.total_ns,
-    };
-    let (columns, time_title) = match order {
-        Order::SelfTime | Order::Samples => (["self", "total"], "self time"),
-        Order::TotalTime => (["total", "self"], "total time"),
-    };
     if methods.is_empty() {
         return;
     }
-    let few = is_few(samples);
+    let is_total = order == Order::TotalTime;
+    let (first, second) = if is_total { ("total", "self") } else { ("self", "total") };
+    let few = is_few(whole.samples);
     let unit = if few { ", in samples" } else { "" };
+    let naming = report.naming;
     // Classes and packages have no method at their end.
     let kept = if matches!(naming, Naming::Class | Naming::Package) { 1 } else { 2 };
     let width = if report.width == 0 { usize::MAX } else { report.width.saturating_sub(TIME_COLUMNS) };
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "\nHot {} by {} {time}{unit}", naming.plural(), columns[0]);
-    let _ = writeln!(text, "{:>8} {:>8} {time_title:>11}  {}", columns[0], columns[1], naming.name());
-    let shown = methods.iter().filter(|method| time_of(method) > 0);
-    for method in shown {
-        let part = |samples, ns| if few { count(samples) } else { percent(share(ns, whole)) };
+    let _ = writeln!(text, "\nHot {} by {first} {time}{unit}", naming.plural());
+    let _ = writeln!(text, "{first:>8} {second:>8} {:>11}  {}", format!("{first} time"), naming.name());
+    for method in methods {
+        let part = |samples, ns| if few { count(samples) } else { percent_of(ns, whole.cpu_ns) };
         let own = part(method.self_samples, method.self_ns);
         let total = part(method.total_samples, method.total_ns);
-        let (first, second) = if order == Order::TotalTime { (total, own) } else { (own, total) };
-        let name = with_short_package(&method.name, kept, width);
-        let _ = writeln!(text, "{first:>8} {second:>8} {:>11}  {name}", duration(time_of(method)));
+        let (first, second, time_ns) =
+            if is_total { (total, own, method.total_ns) } else { (own, total, method.self_ns) };
+        if time_ns > 0 {
+            let name = with_short_package(&method.name, kept, width);
+            let _ = writeln!(text, "{first:>8} {second:>8} {:>11}  {name}", duration(time_ns));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The most expensive stacks and methods as plain text, in the layout that async-profiler's users know.
+//! The most expensive stacks and methods as plain text, in async-profiler's layout.
 //!
 //! Each stack is a block headed by its CPU time, leaf first; the table below has the methods on top of the stacks.
 
@@ -25,9 +25,6 @@ pub struct Parts {
 }
 
 /// Writes `parts` of `profile` to `out`.
-///
-/// # Errors
-/// If writing fails.
 pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
     // Frames with equal text (same method, other lines) are equal.

@@ -1,10 +1,10 @@
-//! Files that appear when they are whole.
+//! Files that are replaced at once, when their new content is complete.
 //!
-//! Problem: a file that is written in place is empty from the first moment on. A wrong source, a full disk or Ctrl-C
-//! then costs the good file that was there, or the source itself.
-//! Approach: the content is written to a temporary file in the same folder, which takes the name when it is whole.
+//! Problem: a file that is written in place is truncated first. After a bad source, a full disk or Ctrl-C, the old
+//! file, or the source itself, is lost.
+//! Approach: the content is written to a temporary file in the same folder, which is renamed when it is complete.
 //! Pipes and devices are written directly.
-//! Invariant: after an error the file is as it was before, and no temporary file is left.
+//! Invariant: after an error the file is unchanged, and no temporary file is left.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 /// Beginning of the names of temporary files.
 const PREFIX: &str = ".tickwalk-";
 
-/// Rights of a new file, less those that the process withholds.
+/// Permissions of a new file, before the umask.
 const NEW_FILE: u32 = 0o666;
 
 /// Why a file was not written.
@@ -25,12 +25,12 @@ pub enum WriteError<E> {
     /// The file cannot be written.
     #[error("{0}")]
     File(io::Error),
-    /// There is no content.
+    /// The content cannot be made.
     #[error("{0}")]
     Content(E),
 }
 
-/// A file that gets its name when it is whole; dropped before, it leaves nothing.
+/// A file that gets its name when it is complete; if it is dropped before, nothing is left.
 #[derive(Debug)]
 pub struct WholeFile {
     path: PathBuf,
@@ -46,8 +46,7 @@ enum Content {
 }
 
 impl WholeFile {
-    /// Creates the file whose path will be `path`. A link keeps pointing at its file; one that leads nowhere is
-    /// replaced.
+    /// Creates a file that will be at `path`. Of a link, the target is replaced; a dangling link is replaced itself.
     ///
     /// # Errors
     /// If it cannot be created.
@@ -68,11 +67,10 @@ impl WholeFile {
         }
     }
 
-    /// Gives the file its path, with the rights of the file that it replaces, and calls `before` with the path just
-    /// before.
+    /// Calls `before` with the path, and moves the file there, with the permissions of the file that it replaces.
     ///
     /// # Errors
-    /// If that fails or `before` does; the file at the path is as it was then.
+    /// If moving or `before` fails; the file at the path is then unchanged.
     pub fn finish(self, before: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         let Content::Beside(new) = self.content else { return Ok(()) };
         if let Ok(old) = fs::metadata(&self.path) {
@@ -83,7 +81,7 @@ impl WholeFile {
     }
 }
 
-/// Writes the file at `path`, replacing one that is there once the content is whole.
+/// Writes the file at `path`. An existing file is replaced once the content is complete.
 ///
 /// # Errors
 /// [`WriteError::Content`] if `write` fails for another reason than the file.
@@ -94,7 +92,7 @@ pub fn write<E>(
     replace(path, write, |_| Ok(()))
 }
 
-/// As [`write()`], and calls `before` with the path just before the new file takes it.
+/// Writes like [`write()`], and calls `before` with the path just before the new file is moved there.
 ///
 /// # Errors
 /// As [`write()`], and if `before` fails.
@@ -108,7 +106,7 @@ pub fn replace<E>(
     new.finish(before).map_err(WriteError::File)
 }
 
-/// Checks that a file can be written to `path`, and leaves one that is there alone.
+/// Checks that a file can be written to `path`; an existing file is not changed.
 ///
 /// # Errors
 /// If it cannot.
@@ -121,7 +119,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Passes `out` to `write` and tells errors of the two apart.
+/// Passes `out` to `write`, and distinguishes errors of `out` from other errors.
 ///
 /// # Errors
 /// [`WriteError::File`] if `out` failed, else [`WriteError::Content`] if `write` did.
@@ -140,7 +138,7 @@ pub fn fill<W: Write + Send, E>(
     }
 }
 
-/// Remembers the first error of a writer.
+/// Keeps the first error of a writer.
 struct Watched<W> {
     out: W,
     failure: Option<io::Error>,
@@ -174,13 +172,13 @@ impl<W> Watched<W> {
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_owned);
-    // The crate's own way of opening names the temporary file in its errors and hides the system's number.
+    // The crate's own errors would name the temporary file and hide the system's error number.
     let open =
         |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(NEW_FILE).open(path);
     tempfile::Builder::new().prefix(PREFIX).make_in(folder, open)
 }
 
-/// Returns whether something other than a file is at `path`, such as a pipe or /dev/null.
+/// Returns whether `path` is something other than a file or directory, such as a pipe or /dev/null.
 pub fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_when_the_new_one_is_whole() {
+    fn a_file_is_replaced_when_the_new_one_is_complete() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a");
         write(&path, text("first")).expect("written");
@@ -236,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_file_is_told_from_one_of_the_content() {
+    fn errors_of_the_file_and_of_the_content_are_distinguished() {
         let failed = write(Path::new("/dev/full"), |out| {
             out.write_all(&[b'x'; 100_000]).map_err(|error| format!("cannot continue: {error}"))
         });

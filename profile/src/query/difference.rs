@@ -8,14 +8,14 @@ use super::flat::{Flat, MethodCost, Order};
 use super::tree::{Columns, LeftOut, Tree, heaviest, sum_up};
 use crate::text::generated_name::folded;
 
-/// Two selections in one tree.
+/// Two selections merged into one tree.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// Nodes of both selections, with the own CPU time of both together; its subtrees are not summed.
     pub tree: Tree,
     /// CPU time of each node with its subtree, before.
     pub before_ns: Vec<u64>,
-    /// The same, after.
+    /// CPU time of each node with its subtree, after.
     pub after_ns: Vec<u64>,
 }
 
@@ -23,9 +23,9 @@ impl Difference {
     /// Returns the nodes of `both` with the CPU time of either side.
     ///
     /// Frames of equal name are equal, whether interpreted or compiled; the first kind is shown. Stacks that begin with
-    /// native code and continue in Java are shown from their first Java frame on, because the native frames that start a
-    /// thread differ between releases of the JVM and of the C library. Names of generated classes are folded.
-    pub(in crate::query) fn of(both: &Tree) -> Self {
+    /// native code and continue in Java are shown from their first Java frame on, because the native frames that
+    /// start a thread differ between releases of the JVM and of the C library. Names of generated classes are folded.
+    pub(crate) fn of(both: &Tree) -> Self {
         let mut tree = Tree { merged: both.merged, ..Tree::empty() };
         let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
         let first_java = first_java(both);
@@ -53,7 +53,7 @@ impl Difference {
     }
 
     /// Returns the CPU time of both sides.
-    pub(in crate::query) fn totals_ns(&self) -> [u64; 2] {
+    pub(crate) fn totals_ns(&self) -> [u64; 2] {
         [&self.before_ns, &self.after_ns].map(|side| side.first().copied().unwrap_or(0))
     }
 

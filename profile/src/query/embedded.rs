@@ -1,6 +1,6 @@
-//! The embedded data of a page without a server: accounts, call tree, threads, and samples by node, thread and time.
+//! The data of a page without a server: accounts, call tree, threads, and samples by node, thread and time.
 //!
-//! The script `src/ui/data/embedded.js` answers the questions of [`super::question`] from it.
+//! The script `src/ui/data/embedded.js` answers the questions of [`crate::api`] from it.
 //! Columns keep the file small: parents and nodes of samples are differences, and the unit of CPU time is the greatest
 //! common divisor, usually the sampling interval.
 
@@ -40,7 +40,7 @@ pub struct Embedded {
     kinds: Vec<u8>,
     unit_ns: u64,
     samples: Samples,
-    /// Lines of the hottest methods, for tooltips; of all samples in the page, whatever it selects.
+    /// Lines of the hottest methods, for tooltips; of all samples of the page.
     methods: Vec<Lined>,
 }
 
@@ -86,9 +86,6 @@ type Sums = FxHashMap<(u32, Key, u64), Sum>;
 
 impl Embedded {
     /// Returns the data of `selection` in `source`.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Embedded, QueryError> {
         let span = selection.span(source, now_ns);
         let bucket_ns = default_bucket_ns(span.to_ns - span.from_ns);
@@ -106,7 +103,7 @@ impl Embedded {
         if *selection != Selection::default() {
             statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
         }
-        // Ranges are whole minutes; a short recording fills only a part of them.
+        // Ranges are widened to whole minutes; empty buckets at both ends are left out.
         let buckets = || sums.keys().map(|&(_, _, bucket)| bucket);
         let (first, last) = (buckets().min().unwrap_or(0), buckets().max().unwrap_or(0));
         let unit_ns = sums.values().fold(0, |unit_ns, cell| common_divisor(unit_ns, cell.cpu_ns)).max(1);

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::export::format::UnknownFormat;
 use crate::source::ReadError;
+use crate::text::format::UnknownFormat;
 
 /// Maximum number of values of a repeated parameter.
 pub const VALUES: usize = 64;

@@ -1,9 +1,9 @@
 //! Costs of methods, lines, classes or packages: sums over all samples of a selection.
 //!
-//! Approach: each part's sums by node are added to one row for each name. No call tree is built, so a table is exact
-//! however many different stacks there are.
-//! Invariant: the rows' own CPU time adds up to that of the selection. Only names are bounded, because agents can
-//! invent them: beyond [`TEXT_BYTES`] the lightest are summed in a row [`LEFT_OUT`], and the answer says so.
+//! Approach: each part's sums by node are added to one row for each name. No call tree is built, so tables are exact
+//! for any number of different stacks.
+//! Invariant: the rows' own CPU time adds up to that of the selection. Agents can invent names, so their text is
+//! bounded: beyond [`TEXT_BYTES`], the lightest are summed in a row [`LEFT_OUT`], with a warning.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use crate::query::tree::{LEFT_OUT, Naming, shortened};
 use crate::source::Source;
 use crate::source::Sum;
 
-/// Maximum bytes of names after adding a part; twice as many at any time.
+/// Maximum bytes of names after adding a part; meanwhile, twice as many.
 const TEXT_BYTES: usize = 128 << 20;
 
 /// Order of methods.
@@ -87,17 +87,11 @@ impl Default for Row {
 
 impl Flat {
     /// Returns the costs of methods of `selection` in `source`, and the time it covers.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<(Flat, Span), QueryError> {
         Self::named(source, selection, Naming::Method, now_ns)
     }
 
-    /// As [`of`](Self::of), with a row for each name that `naming` gives.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
+    /// Returns costs with a row for each name that `naming` gives.
     pub fn named(
         source: &dyn Source,
         selection: &Selection,
@@ -121,9 +115,9 @@ impl Flat {
         self.whole.samples
     }
 
-    /// Returns a warning if names are left out, as a sentence without capital and full stop.
+    /// Returns a warning if names are left out.
     pub fn warning(&self) -> Option<String> {
-        let text = format!("there are more names than can be kept: the lightest are summed as {LEFT_OUT}");
+        let text = format!("there are too many names: the lightest are summed as {LEFT_OUT}");
         self.has_left_out.then_some(text)
     }
 
@@ -135,7 +129,7 @@ impl Flat {
     /// Returns the first `limit` of [`methods`](Self::methods), and the number of the others.
     pub fn top_methods(&self, order: Order, limit: usize) -> (Vec<MethodCost>, usize) {
         let row = |name: u32| &self.rows[name as usize];
-        // The marker of an incomplete stack is not a method.
+        // A marker of incomplete stacks is not a method.
         let is_method = |&name: &u32| {
             let Row { own, total, .. } = row(name);
             total.cpu_ns > 0 && (own.samples > 0 || !self.text(name).starts_with('['))
@@ -217,7 +211,7 @@ impl Flat {
         name_of
     }
 
-    /// Returns the number of a name; that of [`LEFT_OUT`] if there is no room for a new one.
+    /// Returns the number of a name, or of [`LEFT_OUT`] if there is no room for a new one.
     fn name(&mut self, text: &str, text_bytes: usize) -> u32 {
         let text = shortened(text);
         if let Some(name) = self.names.find(&text) {
@@ -250,7 +244,7 @@ impl Flat {
                 kept.rows[at].merge(row);
             } else {
                 let at = kept.name(LEFT_OUT, text_bytes) as usize;
-                // Samples can be below several of these names, so only own CPU time adds up.
+                // A sample can be below several of these names, so only their own CPU time adds up.
                 kept.rows[at].merge(Row { total: row.own, ..row });
             }
         }
@@ -266,8 +260,8 @@ impl Row {
     }
 }
 
-/// Returns for each used node whether its name is absent from the path to it. Sums over these nodes count each sample
-/// once in spite of recursion.
+/// Returns for each used node whether its name is absent from the path to it, so that sums over these nodes count each
+/// sample once in spite of recursion.
 fn outermost(dictionary: &Dictionary, sums: &NodeSums, name_of: &[u32], names: usize) -> Vec<bool> {
     let nodes = dictionary.nodes();
     let mut first_child = vec![0u32; nodes.len()];

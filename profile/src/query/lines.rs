@@ -1,8 +1,9 @@
-//! CPU time by line of methods, with what is known of a method and, where the source has it, the text of its file.
+//! CPU time by line of methods, with the text of the file if the source has it.
 //!
-//! A path is never taken from a request: the file of a method comes from the recording, and [`Source::source_text`]
-//! decides whether it may be read.
+//! Paths never come from a request: the file of a method comes from the recording, and [`Source::source_text`] decides
+//! whether it may be read.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,11 +13,11 @@ use super::error::QueryError;
 use super::flat::{Flat, MethodCost, Order};
 use super::selection::{Selection, Span};
 use super::tree::Naming;
-use crate::export::frames::FrameParts;
+use crate::dictionary::frame_parts::FrameParts;
 use crate::source::{Source, with_dictionary};
-use crate::text::quantity::{duration, percent, share};
+use crate::text::quantity::{duration, percent_of, total};
 
-/// Lines of text shown before the first and after the last sampled line of a method, which seldom begins and ends there.
+/// Lines of text shown before the first and after the last sampled line of a method.
 const AROUND: u32 = 6;
 
 /// Maximum number of lines of text of an answer.
@@ -79,7 +80,7 @@ impl MethodLines {
         }
     }
 
-    /// Takes the text around the lines out of the text of the file.
+    /// Sets the text to that part of the file which surrounds the lines.
     fn cut_text(&mut self, file: &str) {
         let known = || self.lines.iter().map(|line| line.line).filter(|&line| line > 0);
         let (Some(first), Some(last)) = (known().min(), known().max()) else { return };
@@ -101,9 +102,6 @@ pub struct Lines {
 
 impl Lines {
     /// Returns the lines of `selection` in `source`.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Lines, QueryError> {
         let (flat, span) = Flat::named(source, selection, Naming::Line, now_ns)?;
         let mut by_method: FxHashMap<String, Vec<LineCost>> = FxHashMap::default();
@@ -129,27 +127,20 @@ impl Lines {
     /// Returns the full name of `method`: itself, or the method with most CPU time that ends with it, such as
     /// `HashMap.get`. Without a name, the method with most CPU time of its own.
     pub fn find(&self, method: Option<&str>) -> Option<&str> {
-        let own_ns =
-            |name: &str| self.by_method[name].iter().map(|line| line.self_ns).fold(0, u64::saturating_add);
-        let names = || self.by_method.keys().map(String::as_str);
-        let heaviest = |found: &mut dyn Iterator<Item = &'_ str>| -> Option<String> {
-            found.max_by_key(|name| (own_ns(name), std::cmp::Reverse((*name).to_owned()))).map(str::to_owned)
+        if let Some((exact, _)) = method.and_then(|method| self.by_method.get_key_value(method)) {
+            return Some(exact);
+        }
+        let is_match = |name: &&String| match method {
+            Some(end) => name.strip_suffix(end).is_some_and(|class| class.ends_with('.')),
+            None => !name.starts_with('['),
         };
-        let found = match method {
-            Some(exact) if self.by_method.contains_key(exact) => Some(exact.to_owned()),
-            Some(end) => {
-                let end = format!(".{end}");
-                heaviest(&mut names().filter(|name| name.ends_with(&end)))
-            }
-            None => heaviest(&mut names().filter(|name| !name.starts_with('['))),
-        };
-        found.and_then(|name| self.by_method.get_key_value(&name).map(|(name, _)| name.as_str()))
+        let own_ns = |name: &str| total(self.by_method[name].iter().map(|line| line.self_ns));
+        let heaviest =
+            self.by_method.keys().filter(is_match).max_by_key(|name| (own_ns(name), Reverse(*name)));
+        heaviest.map(String::as_str)
     }
 
-    /// Describes the methods for which `is_wanted` holds, in the order of their names.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
+    /// Describes the methods for which `is_wanted` holds, sorted by name.
     pub fn describe(
         &self,
         source: &dyn Source,
@@ -166,7 +157,7 @@ impl Lines {
         let range_ns = self.span.range_ns();
         for part in source.parts().iter().filter(|part| part.overlaps(&range_ns)) {
             with_dictionary(&**part, |dictionary| {
-                // Frames of one method differ in their lines and byte code indices.
+                // A method has many frames, with different lines.
                 let mut seen = FxHashSet::default();
                 for frame in 0..dictionary.frame_count() as u32 {
                     let row = dictionary.frame(frame);
@@ -184,18 +175,15 @@ impl Lines {
         Ok(methods)
     }
 
-    /// Describes the Java methods that have at least a thousandth of the CPU time in a line, each with its `limit` heaviest
-    /// lines.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
+    /// Describes the Java methods that have at least a thousandth of the CPU time in a line, each with its `limit`
+    /// heaviest lines.
     pub fn hottest(&self, source: &dyn Source, limit: usize) -> Result<Vec<MethodLines>, QueryError> {
         let least_ns = (self.total_ns / 1_000).max(1);
         let mut methods =
             self.describe(source, |_, lines| lines.iter().any(|line| line.total_ns >= least_ns))?;
         methods.retain(|method| !method.class.is_empty());
         for method in &mut methods {
-            method.lines.sort_by_key(|line| std::cmp::Reverse((line.self_ns, line.total_ns)));
+            method.lines.sort_by_key(|line| Reverse((line.self_ns, line.total_ns)));
             method.lines.truncate(limit);
             method.lines.sort_unstable_by_key(|line| line.line);
         }
@@ -203,9 +191,6 @@ impl Lines {
     }
 
     /// Describes one method, with the text of its file if `source` has it. A method without samples has no lines.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     pub fn method(&self, source: &dyn Source, method: Option<&str>) -> Result<MethodLines, QueryError> {
         let unknown =
             || MethodLines { method: method.unwrap_or_default().to_owned(), ..MethodLines::default() };
@@ -231,27 +216,23 @@ impl Lines {
             None => format!("{:>8} {:>8} {:>11}", "", "", ""),
             Some(cost) => format!(
                 "{:>8} {:>8} {:>11}",
-                percent(share(cost.self_ns, self.total_ns)),
-                percent(share(cost.total_ns, self.total_ns)),
+                percent_of(cost.self_ns, self.total_ns),
+                percent_of(cost.total_ns, self.total_ns),
                 duration(cost.self_ns)
             ),
         };
-        let number = |line| if line == 0 { "?".to_owned() } else { format!("{line}") };
-        if method.text.is_empty() {
-            for cost in &method.lines {
-                let _ = writeln!(text, "{}  {:>6}", cells(Some(cost)), number(cost.line));
-            }
-            return text;
-        }
-        let first = method.text.first().map_or(0, |row| row.line);
-        let last = method.text.last().map_or(0, |row| row.line);
-        for cost in method.lines.iter().filter(|cost| !(first..=last).contains(&cost.line)) {
-            let _ = writeln!(text, "{}  {:>6}", cells(Some(cost)), number(cost.line));
-        }
-        for row in &method.text {
-            let cost = method.lines.iter().find(|cost| cost.line == row.line);
-            let _ =
-                writeln!(text, "{}", format!("{}  {:>6}  {}", cells(cost), row.line, row.text).trim_end());
+        let shown =
+            method.text.first().map_or(0, |row| row.line)..=method.text.last().map_or(0, |row| row.line);
+        let is_outside = |cost: &&LineCost| method.text.is_empty() || !shown.contains(&cost.line);
+        let outside = method.lines.iter().filter(is_outside).map(|cost| (Some(cost), cost.line, ""));
+        let inside = method.text.iter().map(|TextLine { line, text }| {
+            (method.lines.iter().find(|cost| cost.line == *line), *line, text.as_str())
+        });
+        for (cost, line, code) in outside.chain(inside) {
+            let line = if line == 0 { "?".to_owned() } else { line.to_string() };
+            let row = format!("{}  {line:>6}  {code}", cells(cost));
+            text.push_str(row.trim_end());
+            text.push('\n');
         }
         text
     }

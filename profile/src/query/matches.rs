@@ -6,14 +6,11 @@ use super::error::QueryError;
 use super::selection::Selection;
 use crate::source::{Extent, Part};
 
-/// Matching sessions with their matching threads. `None` means all sessions, or all threads of a session.
+/// Matching sessions with their matching threads; `None` stands for all sessions, or all threads of a session.
 pub struct Matches(Option<FxHashMap<u64, Option<FxHashSet<u32>>>>);
 
 impl Matches {
     /// Returns the matches of `selection` in `part`. Reads sessions only if the selection filters sessions or threads.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     pub fn of(part: &dyn Part, selection: &Selection) -> Result<Matches, QueryError> {
         let extent = match (selection.filters_sessions(), selection.filters_threads()) {
             (false, false) => return Ok(Matches(None)),

@@ -1,11 +1,11 @@
 //! Queries over a source of samples.
 //!
 //! A [`selection`] chooses samples; [`flat`], [`tree`], [`difference`], [`regression`], [`lines`], [`timeline`] and
-//! [`processes`] compute answers, [`view`] as text. [`embedded`] computes the data of a self-contained page. Command
-//! line, HTTP API and page use [`question`].
+//! [`processes`] compute answers, [`view`] as text. [`embedded`] computes the data of a self-contained page.
+//!
+//! Every query fails if its source cannot be read; other errors are named where they occur.
 
 pub mod difference;
-pub mod drains;
 pub mod embedded;
 pub mod error;
 pub mod flat;
@@ -13,10 +13,8 @@ pub mod lines;
 pub mod matches;
 pub mod modes;
 mod node_sums;
-pub mod parameters;
 pub mod process;
 pub mod processes;
-pub mod question;
 pub mod regression;
 pub mod roots;
 pub mod selection;

@@ -13,9 +13,6 @@ pub struct Modes(BTreeSet<Mode>);
 
 impl Modes {
     /// Returns the modes of the sessions of a selection.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Modes, QueryError> {
         let span = selection.span(source, now_ns);
         let mut modes = BTreeSet::new();
@@ -29,12 +26,12 @@ impl Modes {
         Ok(Modes(modes))
     }
 
-    /// Returns what the samples stand for, in words.
+    /// Returns in words what the samples measure.
     pub fn time(&self) -> &'static str {
         match self.0.iter().collect::<Vec<_>>()[..] {
             [] => Mode::default().time(),
             [mode] => mode.time(),
-            // Sums of different times mean nothing; the list of processes tells them apart.
+            // Sums of different times mean nothing; the list of processes separates them.
             _ => "time of several modes",
         }
     }
@@ -50,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_modes_have_no_common_time() {
+    fn the_time_is_named_only_if_all_modes_are_equal() {
         let time = |modes: &[Mode]| Modes(modes.iter().copied().collect()).time();
         assert_eq!(time(&[]), "CPU time");
         assert_eq!(time(&[Mode::Wall]), "wall time");

@@ -59,9 +59,6 @@ impl NodeSums {
 }
 
 /// Calls `visit` with the sums of each part that has samples of `selection`, and returns the time that it covers.
-///
-/// # Errors
-/// If the source cannot be read.
 pub(in crate::query) fn each_part(
     source: &dyn Source,
     selection: &Selection,

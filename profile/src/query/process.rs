@@ -1,7 +1,7 @@
 //! The samples of one process within a selection, with the dictionary rows they refer to.
 //!
-//! Exports and the summary use it: they need single samples, threads and the account of a session, from any source. The
-//! dictionary holds only rows that the samples refer to, merged from all parts of a store.
+//! Exports and the summary use it. The dictionary holds only the rows that the samples refer to, merged from all
+//! parts of a store.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::session::{LIVE, Session};
 use crate::source::Sum;
 use crate::source::{Extent, Part, Sample, Scope, Source};
 
-/// Maximum number of processes of an export: their sessions and threads are in memory together, their samples are not.
+/// Maximum number of processes of an export, because all of their sessions and threads are in memory.
 const MOST_PROCESSES: usize = 1_000;
 
 /// One process within a selection.
@@ -46,13 +46,13 @@ impl ProcessProfile {
             return Err(QueryError::OneProcess(sessions.len()));
         }
         let (id, session) = sessions.into_iter().next().ok_or(QueryError::OneProcess(0))?;
-        // A source with an end gets no further samples.
+        // A recording gets no further samples.
         let goes_on = source.end_ns().is_none() && session.state(now_ns) == LIVE;
         Ok(ProcessProfile { goes_on, ..Self::read(source, selection, &span, id, session)? })
     }
 
-    /// Reads the processes of `selection` in `source` one after the other, as they are taken. Processes without samples in
-    /// the selection are left out, unless it is everything of one process.
+    /// Reads the processes of `selection` in `source` lazily, one after the other. Processes without selected samples
+    /// are left out, unless the selection is all of a single process.
     ///
     /// # Errors
     /// If the selection has no process or more than 1,000, or if the source cannot be read.
@@ -100,7 +100,7 @@ impl ProcessProfile {
             false => sums_by_thread(&profile.samples),
         };
         if source.parts().iter().any(|part| !part.has_samples()) {
-            // Sums per group of threads have no accounts.
+            // Sums by group of threads have no accounts.
             profile.session.retire_all();
         }
         Ok(profile)
@@ -156,7 +156,7 @@ impl ProcessProfile {
         });
         let session = known?;
         if read.is_err() {
-            // Samples without names keep their CPU time.
+            // Without names, the samples keep their CPU time.
             samples.iter_mut().for_each(|sample| sample.stack = 0);
         }
         let by_thread = FxHashMap::default();
@@ -189,7 +189,7 @@ impl ProcessProfile {
                 }
             })?;
         } else {
-            // Only sums are kept; their time is the beginning of the part.
+            // Only sums are left; they get the time at which the part begins.
             let time_ns = part.range_ns().start.max(span.from_ns);
             let is_selected = |session, thread| matches.has_thread(session, thread);
             part.thread_stacks(&scope, &is_selected, &mut |session, thread, stack, cell| {
@@ -272,7 +272,8 @@ impl ProcessProfile {
         total
     }
 
-    /// Returns the earlier of the first sample's time and the session's start, in nanoseconds since the epoch.
+    /// Returns the start of the session, or the time of its first sample if that is earlier, in nanoseconds since the
+    /// epoch.
     pub fn start_ns(&self) -> u64 {
         let first = self.samples.iter().map(|sample| sample.time_ns).min();
         first.map_or(self.hello().wall_clock_ns, |first| first.min(self.hello().wall_clock_ns))
@@ -284,7 +285,7 @@ impl ProcessProfile {
         last.saturating_sub(self.start_ns())
     }
 
-    /// Returns the service with the process id, which names the process among others.
+    /// Returns the service with the process id.
     pub fn title(&self) -> String {
         format!("{} ({})", self.session.service(), self.hello().pid)
     }
@@ -314,12 +315,12 @@ impl ProcessProfile {
         self.is_part
     }
 
-    /// Returns whether the session goes on, so that its end is not missing.
+    /// Returns whether the session continues, so that its end is not missing.
     pub fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// Notes that the session goes on, which a copy of its recording does not tell.
+    /// Records that the session continues, which a copy of its recording does not show.
     pub fn set_going_on(&mut self) {
         self.goes_on = self.session.goodbye.is_none();
     }
@@ -330,8 +331,7 @@ impl ProcessProfile {
     }
 }
 
-/// Returns up to `limit` of the selected sessions with their threads. A session with several parts is taken from the last
-/// part.
+/// Returns up to `limit` of the selected sessions with their threads, each from its last part.
 fn sessions_of(
     source: &dyn Source,
     selection: &Selection,

@@ -27,7 +27,7 @@ pub struct Process {
     pub jvm: String,
     pub jdk_major: u32,
     pub agent_version: String,
-    /// Labels that the process was given, as `KEY=VALUE`.
+    /// Labels set for the process, as `KEY=VALUE`.
     pub labels: Vec<String>,
     pub mode: &'static str,
     pub interval_ns: u64,
@@ -76,20 +76,17 @@ pub struct Account {
     pub pool_exhausted: u64,
     pub timers: Timers,
     pub waiting: Waiting,
-    /// Warnings, as sentences without capital and full stop.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
-/// Maximum length in bytes of a text of a process; a command line can have hundreds of KiB.
+/// Maximum bytes of a text of a process; a command line can have hundreds of KiB.
 const LONG_TEXT: usize = 4096;
 
 /// Rows of a list, and the number of rows left out.
 pub type Listed<T> = (Vec<T>, usize);
 
 /// Returns up to `limit` processes with a session in the selection, the latest first.
-///
-/// # Errors
-/// If the source cannot be read.
 pub fn processes(
     source: &dyn Source,
     selection: &Selection,
@@ -101,9 +98,6 @@ pub fn processes(
 }
 
 /// Returns the accounts of up to `limit` processes with a session in the selection, the latest first.
-///
-/// # Errors
-/// If the source cannot be read.
 pub fn accounts(
     source: &dyn Source,
     selection: &Selection,
@@ -114,7 +108,7 @@ pub fn accounts(
     each_account(source, selection, now_ns, |account| {
         all += 1;
         latest.push(account);
-        // The number of sessions is unbounded, so the list is truncated while it grows.
+        // There can be any number of sessions, so the list is truncated while it grows.
         if latest.len() >= limit.saturating_mul(2).max(16) {
             keep_latest(&mut latest, limit);
         }
@@ -131,10 +125,7 @@ fn keep_latest(accounts: &mut Vec<Account>, limit: usize) {
     accounts.truncate(limit);
 }
 
-/// Visits the accounts of the processes with a session in the selection, one after the other.
-///
-/// # Errors
-/// If the source cannot be read.
+/// Visits the accounts of the processes with a session in the selection.
 pub fn each_account(
     source: &dyn Source,
     selection: &Selection,
@@ -157,7 +148,7 @@ pub fn each_account(
     Ok(())
 }
 
-/// Returns a text of a process, shortened to the maximum length.
+/// Shortens a text of a process to the maximum length.
 fn shown(text: &str) -> String {
     if text.len() <= LONG_TEXT {
         return text.to_owned();
@@ -230,7 +221,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
     }
 }
 
-/// Returns the warnings of one session. A live session in a store has no warning about its missing end.
+/// Returns the warnings of one session.
 fn warnings(source: &dyn Source, session: &Session, cpu: &CpuTime, state: &str) -> Vec<String> {
     if state == LIVE && session.statistics.is_none() {
         // The first statistics come a second after the start.

@@ -1,6 +1,6 @@
-//! Functions below the first method of every thread or of the program, which no reader looks for among the most expensive.
+//! Functions at the root of every thread, which are left out of tables by total time.
 
-/// Names without parameters. The page gets them as well (`crate::ui`).
+/// Names without parameters; the page uses them as well.
 pub const ROOTS: [&str; 23] = [
     "clone",
     "clone3",

@@ -19,7 +19,7 @@ const VALUE_BYTES: usize = 1024;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Ranges of at least this length are widened to whole minutes, for which sums are stored.
+/// Ranges of at least this length are widened to whole minutes, because stores have sums by minute.
 const WHOLE_MINUTES_NS: u64 = 600 * NS_PER_S;
 
 /// A time, absolute or relative.
@@ -56,14 +56,13 @@ pub struct Span {
     /// Times in the range whose samples cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
-    /// True if samples with times that cannot be are left out, because no time was selected.
+    /// True if samples with impossible times are left out, because no time was selected.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leaves_out_wrong_clocks: bool,
 }
 
 impl Span {
-    /// Returns a warning for each gap, and one for samples with wrong times, as sentences without capital and full
-    /// stop.
+    /// Returns a warning for each gap, and one for samples with wrong times.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let wrong = self.leaves_out_wrong_clocks.then(|| {
             "samples of processes with a wrong clock are left out; name a time (--from, --to) to see them"
@@ -156,7 +155,7 @@ impl Selection {
         let mut limits = source.plausible_ns(now_ns);
         let mut ranges = ranges_in(&limits);
         if ranges.is_empty() {
-            // Such as a store of old recordings only.
+            // For example in a store of old recordings.
             limits = 0..u64::MAX;
             ranges = ranges_in(&limits);
         }
@@ -168,7 +167,7 @@ impl Selection {
             Moment::Before(ns) => now_ns.saturating_sub(ns),
         };
         let from_ns = self.from.map_or(first_ns, at);
-        // Samples of an agent whose clock is years ahead must not extend the range by years.
+        // A clock that is years ahead must not extend the range by years.
         let end_ns = if self.from.is_some() { now_ns } else { last_ns };
         let to_ns = self.to.map_or(end_ns, at).max(from_ns);
         let is_outside = |range: Range<u64>| {
@@ -176,7 +175,7 @@ impl Selection {
                 || self.from.is_none() && self.to.is_none() && range.end > limits.end
         };
         let leaves_out_wrong_clocks = parts.iter().any(|part| is_outside(part.range_ns()));
-        // Without a beginning, the samples of a gap may be the earliest.
+        // Without a start time, the gap may have the earliest samples.
         let all_from_ns = if self.from.is_some() { from_ns } else { 0 };
         let mut gaps = source.gaps();
         gaps.retain(|gap| gap.from_ns < to_ns && all_from_ns < gap.to_ns);
@@ -205,7 +204,8 @@ impl Selection {
         if is_empty { Err(QueryError::EmptyTime) } else { Ok(()) }
     }
 
-    /// Returns whether `session` overlaps `span`. Without a selected time every session does, even before its first sample.
+    /// Returns whether `session` overlaps `span`. Without a selected time every session does, even before its first
+    /// sample.
     pub fn is_during(&self, session: &Session, span: &Span) -> bool {
         let has_time = self.from.is_some() || self.to.is_some();
         !has_time || session.first_ns < span.to_ns && session.last_ns >= span.from_ns
@@ -236,8 +236,8 @@ impl Selection {
             && self.labels.iter().all(has_label)
     }
 
-    /// Returns the selected threads of a session, `None` for all. A virtual thread has a number for each of its carriers, and
-    /// maybe a name with only one of them; all its numbers are selected together.
+    /// Returns the selected threads of a session, `None` for all. A virtual thread has a number for each of its
+    /// carriers, but may have its name under only one of them; all of its numbers are selected together.
     pub fn matching_threads(&self, session: &Session) -> Option<FxHashSet<u32>> {
         if self.threads.is_empty() && self.thread_kinds.is_empty() {
             return None;
@@ -297,7 +297,7 @@ impl Selection {
     }
 }
 
-/// Returns for each node of `dictionary` whether its frame or that of a caller matches; nothing if there are no texts to match.
+/// Returns for each node of `dictionary` whether its frame or that of a caller matches; empty if there are no texts.
 fn below(dictionary: &Dictionary, texts: &[String], is_match: impl Fn(&str) -> bool) -> Vec<bool> {
     if texts.is_empty() {
         return Vec::new();
@@ -308,7 +308,7 @@ fn below(dictionary: &Dictionary, texts: &[String], is_match: impl Fn(&str) -> b
     let mut on_path = Vec::with_capacity(dictionary.nodes().len());
     for node in dictionary.nodes() {
         let above = on_path.get(node.parent as usize).copied().unwrap_or(false);
-        // The root, which has no frame, is its own caller.
+        // The root has no frame.
         let own = !on_path.is_empty() && matching.get(node.frame as usize).copied().unwrap_or(false);
         on_path.push(above || own);
     }

@@ -1,8 +1,8 @@
 //! The account of CPU time of one session, as JSON and as a sentence.
 //!
-//! For the process: kernel = sampled + lost + unfinished, where kernel is the CPU time of all threads by the kernel's
-//! clocks since their timers ran. The CPU time of the process is this, the time before the timers ran, that of the
-//! profiler's own threads, and what no account holds. `explained` is the share of it that samples represent.
+//! kernel = sampled + lost + unfinished, where kernel is the CPU time of all threads by the kernel's clocks since their
+//! timers started. The CPU time of the process also includes the time before the timers started, that of the profiler's
+//! threads, and time outside of all accounts. `explained` is the share of it that samples represent.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::text::quantity::{self, total};
 
 pub use crate::session::account::CpuTime;
 
-/// Cause of losses between agent and recording: the agent counted these samples as sent, but none arrived.
+/// Cause of losses between agent and recording: the agent counted these samples as sent, but they did not arrive.
 pub const NOT_RECEIVED: &str = "not_received";
 
 /// The JSON of `tickwalk record --summary`; `docs/formats.md` describes the fields.
@@ -53,13 +53,13 @@ pub struct Summary {
     pub complete: bool,
     pub unloading: Unloading,
     pub self_tests: Vec<SelfTest>,
-    /// The time that its samples stand for, in words.
+    /// Quantity that its samples measure, in words.
     #[serde(skip)]
     pub time: &'static str,
     /// True if the agent sent statistics.
     #[serde(skip)]
     pub accounted: bool,
-    /// True if the session goes on, so that its end is not missing.
+    /// True if the session continues, so that its end is not missing.
     #[serde(skip)]
     pub goes_on: bool,
 }
@@ -73,7 +73,7 @@ pub struct Sampler {
     pub walk_ns: Quantiles,
     /// Frames of all samples.
     pub frames: u64,
-    /// Frames that were taken over from the thread's previous sample instead of being walked.
+    /// Frames that were copied from the thread's previous sample instead of being walked.
     pub reused_frames: u64,
 }
 
@@ -112,7 +112,8 @@ pub struct Jvm {
 impl Summary {
     /// Computes the account of `profile`.
     ///
-    /// Without statistics, as after a crash, kernel time is unknown: the account has only samples, and `explained` is 0.
+    /// Without statistics, as after a crash, kernel time is unknown: the account has only samples, and `explained` is
+    /// 0.
     pub fn new(profile: &ProcessProfile) -> Self {
         let session = profile.session();
         let threads = threads(profile);
@@ -224,7 +225,7 @@ fn cpu_time(session: &Session, threads: &[ThreadRow]) -> CpuTime {
         let sum = lost.entry(entry.cause.clone()).or_default();
         *sum = sum.saturating_add(entry.ns);
     }
-    // The process's list includes losses without a thread. Causes that only threads report are added.
+    // The process's list includes losses without a thread; causes that only threads report are added.
     for (cause, ns) in of_threads {
         let sum = lost.entry(cause.to_owned()).or_default();
         *sum = ns.max(*sum);

@@ -22,8 +22,8 @@ pub struct ThreadRow {
     /// `java`, `compiler`, `gc`, `vm` or `native`; `virtual` for a virtual thread with unknown carrier (other virtual
     /// threads are part of their carrier's account).
     pub kind: &'static str,
-    /// CPU time in the account of this thread: by its CPU clock since its timer ran, with the unfinished period it took
-    /// over and without the one it left to another thread.
+    /// CPU time by the thread's CPU clock since its timer started, with the unfinished period that it took over from
+    /// another thread and without the one that it left to another.
     pub kernel_ns: u64,
     /// CPU time of the received samples, including those of virtual threads on this thread.
     pub sampled_ns: u64,
@@ -33,13 +33,13 @@ pub struct ThreadRow {
     pub unfinished_ns: u64,
     /// CPU time before the timer ran.
     pub before_timer_ns: u64,
-    /// Part of `kernel_ns` that an ended thread used and this one took over.
+    /// Part of `kernel_ns` that was used by an ended thread.
     pub carried_ns: u64,
-    /// CPU time that this thread used and left to another one; not in `kernel_ns`.
+    /// CPU time that this thread left to another one; not in `kernel_ns`.
     pub handed_on_ns: u64,
     /// CPU time covered by timer expirations, as counted by the signal handlers.
     pub expired_ns: u64,
-    /// Time in which the thread was ready to run and had no processor, no part of `kernel_ns`; `None` if it is not
+    /// Time in which the thread was ready to run but had no processor; not in `kernel_ns`. `None` if it is not
     /// reported or was not read.
     pub run_delay_ns: Option<u64>,
     /// Samples received.
@@ -120,7 +120,7 @@ pub fn virtual_threads(profile: &ProcessProfile) -> Vec<VirtualThreadRow> {
             samples: 0,
             ids: Vec::new(),
         });
-        // The newest introduction with a name counts: the agent may have read the name late, on another carrier.
+        // The latest introduction with a name counts: the agent may have read the name late, on another carrier.
         if row.name.is_empty() || thread.name != default_name(thread.java_id) {
             row.name.clone_from(&thread.name);
         }
@@ -146,7 +146,7 @@ fn row(profile: &ProcessProfile, id: u32, received: Sum) -> ThreadRow {
     let not_received_ns = account.sampled_ns.saturating_sub(received.cpu_ns);
     let lost_ns = account.lost.iter().fold(not_received_ns, |sum, lost| sum.saturating_add(lost.ns));
     let accounted = received.cpu_ns.saturating_add(lost_ns);
-    // If the session was cut off, samples can be newer than the latest account; the account then uses their sum.
+    // If the session was cut off, samples can be newer than the latest account, which then uses their sum.
     let kernel_ns = account.kernel_ns.saturating_sub(account.handed_on_ns).max(accounted);
     ThreadRow {
         tid: thread.map_or(0, |thread| thread.tid),

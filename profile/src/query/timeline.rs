@@ -15,7 +15,7 @@ use super::waiting::{Buckets, WaitingTimes, waiting};
 use crate::dictionary::stop::UNKNOWN;
 use crate::session::Session;
 use crate::session::thread::{default_name, kind_text, virtual_id};
-use crate::source::{Extent, Gap, Scope, Source, Threads, with_dictionary};
+use crate::source::{Extent, Gap, Part, Scope, Source, Threads, with_dictionary};
 use crate::text::quantity::total;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -121,84 +121,22 @@ pub fn timeline(
         By::Label(label) => Groups::of(source, label)?,
         _ => Groups::default(),
     };
-    let key = |session, thread| match by {
-        By::All => (0, 0),
-        By::Process => (session, 0),
-        By::Thread => (session, thread),
-        By::Label(_) => (groups.of_session.get(&session).copied().unwrap_or_default(), 0),
+    let range_ns = span.range_ns();
+    let mut sums = Sums {
+        by,
+        groups,
+        from_ns: span.from_ns,
+        bucket_ns,
+        widest_ns: bucket_ns,
+        cells: FxHashMap::default(),
     };
-    let mut cells: FxHashMap<Key, BTreeMap<u64, u64>> = FxHashMap::default();
-    let mut widest_ns = bucket_ns;
-    let range_ns = span.from_ns..span.to_ns;
     for part in source.parts().iter().filter(|part| part.overlaps(&range_ns)) {
-        let matches = Matches::of(&**part, selection)?;
-        let is_selected = |id: u64| matches.has_session(id);
-        let scope = Scope { range_ns: range_ns.clone(), sessions: &is_selected };
-        let mut put = |session, thread, time_ns: u64, cpu_ns: u64| {
-            let bucket = time_ns.saturating_sub(span.from_ns) / bucket_ns;
-            let cell = cells.entry(key(session, thread)).or_default().entry(bucket).or_default();
-            *cell = cell.saturating_add(cpu_ns);
-        };
-        if bucket_ns < NS_PER_S || selection.filters_stacks() {
-            let stacks = selection
-                .filters_stacks()
-                .then(|| with_dictionary(&**part, |dictionary| selection.matching_stacks(dictionary)))
-                .transpose()?;
-            part.samples(&scope, &mut |sample| {
-                let stack = sample.stack as usize;
-                let is_match =
-                    stacks.as_ref().is_none_or(|stacks| stacks.get(stack).copied().unwrap_or(false));
-                if is_match && matches.has_thread(sample.session, sample.thread) {
-                    put(sample.session, sample.thread, sample.time_ns, sample.cpu_ns);
-                }
-            })?;
-        } else {
-            let threads = if *by == By::Thread || selection.filters_threads() {
-                Threads::Apart
-            } else {
-                Threads::Together
-            };
-            part.times(&scope, threads, &mut |session, thread, cell_s, cpu_ns| {
-                if matches.has_thread(session, thread) {
-                    widest_ns = widest_ns.max((cell_s.end - cell_s.start) * NS_PER_S);
-                    put(session, thread, cell_s.start.saturating_mul(NS_PER_S), cpu_ns);
-                }
-            })?;
-        }
+        sums.add_part(&**part, selection, &range_ns)?;
     }
-    let totals: FxHashMap<Key, u64> =
-        cells.iter().map(|(&key, cells)| (key, total(cells.values().copied()))).collect();
-    let (threads, row_of) = match by {
-        By::Thread => thread_rows(source, &range_ns, &totals)?,
-        By::All | By::Process | By::Label(_) => {
-            let mut keys: Vec<Key> = totals.keys().copied().collect();
-            keys.sort_unstable_by_key(|key| (Reverse(totals[key]), *key));
-            let row_of = keys.iter().copied().zip(0..).collect();
-            let of_all = |_: Key| ThreadTime::default();
-            let of_process = |(id, _): Key| ThreadTime::of_process(id);
-            let row = if *by == By::Process { of_process } else { of_all };
-            (keys.into_iter().map(row).collect(), row_of)
-        }
-    };
     // Older parts may have coarser times than the buckets.
-    let factor = widest_ns.div_ceil(bucket_ns);
+    let factor = sums.widest_ns.div_ceil(bucket_ns);
     let buckets = buckets.div_ceil(factor) as usize;
-    let rows_left_out = threads.len().saturating_sub(limit);
-    let mut rows: Vec<Row> =
-        threads.into_iter().take(limit).map(|thread| Row::empty(thread, buckets)).collect();
-    for (&(group, _), &row) in row_of.iter().filter(|_| matches!(by, By::Label(_))) {
-        if let Some(row) = rows.get_mut(row) {
-            row.group.clone_from(&groups.texts[group as usize]);
-        }
-    }
-    for (key, cells) in cells {
-        let Some(row) = rows.get_mut(row_of[&key]) else { continue };
-        for (bucket, cpu_ns) in cells {
-            if let Some(cell) = row.cpu_ns.get_mut((bucket / factor) as usize) {
-                *cell = cell.saturating_add(cpu_ns);
-            }
-        }
-    }
+    let (rows, rows_left_out) = sums.rows(source, &range_ns, Columns { factor, count: buckets }, limit)?;
     let bucket_ns = bucket_ns * factor;
     let all = Buckets { from_ns: span.from_ns, width_ns: bucket_ns, count: buckets };
     Ok(Timeline {
@@ -212,10 +150,112 @@ pub fn timeline(
     })
 }
 
+/// CPU time by row and bucket of a timeline.
+struct Sums<'b> {
+    by: &'b By,
+    groups: Groups,
+    from_ns: u64,
+    bucket_ns: u64,
+    /// Width of the widest cell of time in the parts; at least that of a bucket.
+    widest_ns: u64,
+    cells: FxHashMap<Key, BTreeMap<u64, u64>>,
+}
+
+/// The columns of a timeline, each made of `factor` buckets.
+#[derive(Clone, Copy)]
+struct Columns {
+    factor: u64,
+    count: usize,
+}
+
+impl Sums<'_> {
+    fn put(&mut self, session: u64, thread: u32, time_ns: u64, cpu_ns: u64) {
+        let key = match self.by {
+            By::All => (0, 0),
+            By::Process => (session, 0),
+            By::Thread => (session, thread),
+            By::Label(_) => (self.groups.of_session.get(&session).copied().unwrap_or_default(), 0),
+        };
+        let bucket = time_ns.saturating_sub(self.from_ns) / self.bucket_ns;
+        let cell = self.cells.entry(key).or_default().entry(bucket).or_default();
+        *cell = cell.saturating_add(cpu_ns);
+    }
+
+    fn add_part(
+        &mut self,
+        part: &dyn Part,
+        selection: &Selection,
+        range_ns: &Range<u64>,
+    ) -> Result<(), QueryError> {
+        let matches = Matches::of(part, selection)?;
+        let is_selected = |id: u64| matches.has_session(id);
+        let scope = Scope { range_ns: range_ns.clone(), sessions: &is_selected };
+        if self.bucket_ns < NS_PER_S || selection.filters_stacks() {
+            let stacks = selection
+                .filters_stacks()
+                .then(|| with_dictionary(part, |dictionary| selection.matching_stacks(dictionary)))
+                .transpose()?;
+            return Ok(part.samples(&scope, &mut |sample| {
+                let stack = sample.stack as usize;
+                let is_match =
+                    stacks.as_ref().is_none_or(|stacks| stacks.get(stack).copied().unwrap_or(false));
+                if is_match && matches.has_thread(sample.session, sample.thread) {
+                    self.put(sample.session, sample.thread, sample.time_ns, sample.cpu_ns);
+                }
+            })?);
+        }
+        let are_apart = *self.by == By::Thread || selection.filters_threads();
+        let threads = if are_apart { Threads::Apart } else { Threads::Together };
+        Ok(part.times(&scope, threads, &mut |session, thread, cell_s, cpu_ns| {
+            if matches.has_thread(session, thread) {
+                self.widest_ns = self.widest_ns.max((cell_s.end - cell_s.start) * NS_PER_S);
+                self.put(session, thread, cell_s.start.saturating_mul(NS_PER_S), cpu_ns);
+            }
+        })?)
+    }
+
+    /// Returns the `limit` busiest rows, and the number of the others.
+    fn rows(
+        self,
+        source: &dyn Source,
+        range_ns: &Range<u64>,
+        columns: Columns,
+        limit: usize,
+    ) -> Result<(Vec<Row>, usize), QueryError> {
+        let totals: FxHashMap<Key, u64> =
+            self.cells.iter().map(|(&key, cells)| (key, total(cells.values().copied()))).collect();
+        let (threads, row_of) = match self.by {
+            By::Thread => thread_rows(source, range_ns, &totals)?,
+            By::All | By::Process | By::Label(_) => {
+                let mut keys: Vec<Key> = totals.keys().copied().collect();
+                keys.sort_unstable_by_key(|key| (Reverse(totals[key]), *key));
+                let row_of = keys.iter().copied().zip(0..).collect();
+                let row = |(id, _): Key| match self.by {
+                    By::Process => ThreadTime::of_process(id),
+                    _ => ThreadTime::default(),
+                };
+                (keys.into_iter().map(row).collect(), row_of)
+            }
+        };
+        let left_out = threads.len().saturating_sub(limit);
+        let mut rows: Vec<Row> =
+            threads.into_iter().take(limit).map(|thread| Row::empty(thread, columns.count)).collect();
+        for (key, cells) in self.cells {
+            let Some(row) = rows.get_mut(row_of[&key]) else { continue };
+            if let By::Label(_) = self.by {
+                row.group.clone_from(&self.groups.texts[key.0 as usize]);
+            }
+            for (bucket, cpu_ns) in cells {
+                if let Some(cell) = row.cpu_ns.get_mut((bucket / columns.factor) as usize) {
+                    *cell = cell.saturating_add(cpu_ns);
+                }
+            }
+        }
+        Ok((rows, left_out))
+    }
+}
+
 /// Returns the threads of a selection by CPU time, the busiest first.
-///
-/// # Errors
-/// If the source cannot be read.
 pub fn threads(
     source: &dyn Source,
     selection: &Selection,
@@ -228,7 +268,7 @@ pub fn threads(
         let matches = Matches::of(&**part, selection)?;
         let is_selected = |id: u64| matches.has_session(id);
         let scope = Scope { range_ns: range_ns.clone(), sessions: &is_selected };
-        // Consecutive values mostly belong to one thread; they are summed first, to save look-ups of the thread.
+        // Consecutive values mostly belong to one thread, so they are summed first, which saves look-ups.
         let mut run: Option<(Key, u64)> = None;
         let mut put = |session: u64, thread: u32, cpu_ns: u64| match &mut run {
             Some((key, sum)) if *key == (session, thread) => *sum = sum.saturating_add(cpu_ns),
@@ -252,8 +292,8 @@ pub fn threads(
     Ok((thread_rows(source, &range_ns, &times)?.0, span))
 }
 
-/// Returns the threads of `times`, the busiest first, and the row of each number. The numbers that a virtual thread has on
-/// several carriers have one row.
+/// Returns the threads of `times`, the busiest first, and the row of each number. The numbers that a virtual thread
+/// has on several carriers have one row.
 pub(super) fn thread_rows(
     source: &dyn Source,
     range_ns: &Range<u64>,
@@ -273,7 +313,7 @@ pub(super) fn thread_rows(
             *row = thread;
         } else {
             row.carriers.append(&mut thread.carriers);
-            // The agent may have read the name late and sent it for one carrier only.
+            // The agent may have read the name late and sent it for only one carrier.
             if row.thread == default_name(row.java_id) {
                 row.thread = thread.thread;
             }

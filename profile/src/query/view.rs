@@ -6,11 +6,11 @@ use super::difference::MethodDifference;
 use super::error::QueryError;
 use super::flat::{Flat, Order};
 use super::modes::Modes;
-use super::processes::accounts;
+use super::processes::{Account, Process, accounts};
 use super::selection::Selection;
-use super::timeline::threads;
+use super::timeline::{ThreadTime, threads};
 use crate::source::Source;
-use crate::text::quantity::{count, duration, percent, share, total};
+use crate::text::quantity::{count, duration, percent, percent_of, total};
 
 /// Returns the view `name` of a selection with up to `limit` rows.
 ///
@@ -30,41 +30,38 @@ pub fn view(
     match name {
         "hot-methods" => hot_methods(&mut text, source, selection, Order::Samples, limit, now_ns)?,
         "cpu-time-hot-methods" => hot_methods(&mut text, source, selection, Order::SelfTime, limit, now_ns)?,
-        "cpu-time-statistics" => push_statistics(&mut text, source, selection, limit, now_ns)?,
+        "cpu-time-statistics" => statistics(&mut text, source, selection, limit, now_ns)?,
         "threads" => {
             let (rows, _) = threads(source, selection, now_ns)?;
             let whole = total(rows.iter().map(|row| row.cpu_ns));
             let time = Modes::of(source, selection, now_ns)?.time();
             let _ = writeln!(text, "{:>8} {time:>11}  {:<9} {:>8}  thread", "share", "kind", "tid");
-            for row in rows.iter().take(limit) {
-                let (part, time) = (percent(share(row.cpu_ns, whole)), duration(row.cpu_ns));
-                let tid = if row.tid == 0 { String::new() } else { row.tid.to_string() };
-                let on = if row.carriers.is_empty() { "" } else { " on " };
-                let carriers = row.carriers.join(", ");
-                let thread = &row.thread;
-                let _ =
-                    writeln!(text, "{part:>8} {time:>11}  {:<9} {tid:>8}  {thread}{on}{carriers}", row.kind);
+            for ThreadTime { thread, kind, tid, cpu_ns, carriers, .. } in rows.iter().take(limit) {
+                let (part, time) = (percent_of(*cpu_ns, whole), duration(*cpu_ns));
+                let tid = if *tid == 0 { String::new() } else { tid.to_string() };
+                let on = if carriers.is_empty() { "" } else { " on " };
+                let carriers = carriers.join(", ");
+                let _ = writeln!(text, "{part:>8} {time:>11}  {kind:<9} {tid:>8}  {thread}{on}{carriers}");
             }
         }
         "processes" => {
-            let _ = writeln!(
-                text,
-                "{:<16}  {:<6} {:>8} {:<7} {:>11} {:>9}  service",
-                "process", "state", "pid", "mode", "time", "explained"
-            );
+            let titles = ["process", "state", "pid", "mode", "time", "explained", "service"];
+            process_row(&mut text, titles);
             for account in accounts(source, selection, limit, now_ns)?.0 {
-                let row = account.process;
-                let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
-                let _ = writeln!(
-                    text,
-                    "{}  {:<6} {:>8} {:<7} {time:>11} {explained:>9}  {}",
-                    row.process, row.state, row.pid, row.mode, row.service
-                );
+                let Process { process, state, pid, mode, service, .. } = &account.process;
+                let time = duration(account.process.sampled_ns);
+                let explained = percent(account.process.explained);
+                process_row(&mut text, [process, state, &pid.to_string(), mode, &time, &explained, service]);
             }
         }
         name => return Err(QueryError::UnknownView(name.to_owned())),
     }
     Ok(text)
+}
+
+fn process_row(text: &mut String, [process, state, pid, mode, time, explained, service]: [&str; 7]) {
+    let _ =
+        writeln!(text, "{process:<16}  {state:<6} {pid:>8} {mode:<7} {time:>11} {explained:>9}  {service}");
 }
 
 fn hot_methods(
@@ -81,15 +78,15 @@ fn hot_methods(
     let _ = writeln!(text, "{} samples, {} {time}", count(flat.samples()), duration(flat.total_ns()));
     let _ = writeln!(text, "{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time");
     for method in flat.top_methods(order, limit).0 {
-        let own = percent(share(method.self_ns, flat.total_ns()));
-        let total = percent(share(method.total_ns, flat.total_ns()));
+        let own = percent_of(method.self_ns, flat.total_ns());
+        let total = percent_of(method.total_ns, flat.total_ns());
         let (own_time, total_time) = (duration(method.self_ns), duration(method.total_ns));
         let _ = writeln!(text, "{own:>8} {total:>8} {own_time:>11} {total_time:>11}  {}", method.name);
     }
     Ok(())
 }
 
-fn push_statistics(
+fn statistics(
     text: &mut String,
     source: &dyn Source,
     selection: &Selection,
@@ -97,78 +94,69 @@ fn push_statistics(
     now_ns: u64,
 ) -> Result<(), QueryError> {
     for account in accounts(source, selection, limit, now_ns)?.0 {
-        let process = &account.process;
-        let _ = writeln!(
-            text,
-            "{} {} (pid {}, {})",
-            process.process, process.service, process.pid, process.state
-        );
-        let mut row = |name: &str, value: String| {
+        let Process { process, service, pid, state, .. } = &account.process;
+        let _ = writeln!(text, "{process} {service} (pid {pid}, {state})");
+        for (name, value) in times(&account).into_iter().chain(costs(&account)) {
             let _ = writeln!(text, "  {name:<24} {value}");
-        };
-        row("mode", process.mode.to_owned());
-        row("time explained", percent(process.explained));
-        row("sampled", format!("{} in {} samples", duration(process.sampled_ns), count(process.samples)));
-        row("kernel", duration(account.kernel_ns));
-        row("before timers ran", duration(account.before_timer_ns));
-        row("unfinished periods", duration(account.unfinished_ns));
-        row("profiler", duration(account.sampler_cpu_ns));
-        row("outside the accounts", duration(account.outside_ns));
-        for (cause, &ns) in &account.lost_ns {
-            row(&format!("lost: {cause}"), duration(ns));
-        }
-        if account.sampling.period_ns > 0 {
-            row("sampling", account.sampling.sentence());
-        }
-        // Agents of early versions count requests, but not their outcomes.
-        let is_counted = account.resolved > 0 || account.failed.values().any(|&requests| requests > 0);
-        let resolved =
-            if is_counted { format!(", {} resolved", count(account.resolved)) } else { String::new() };
-        row("requests", count(account.requests) + &resolved);
-        for (cause, &requests) in &account.failed {
-            row(&format!("failed: {cause}"), count(requests));
-        }
-        for (stop, &walks) in &account.stops {
-            row(&format!("walks: {stop}"), count(walks));
-        }
-        row(
-            "handler cycles",
-            format!("{} median, {} p99", account.handler_cycles.p50, account.handler_cycles.p99),
-        );
-        row(
-            "walk",
-            format!("{} median, {} p99", duration(account.walk_ns.p50), duration(account.walk_ns.p99)),
-        );
-        row(
-            "drain",
-            format!("{} median, {} max", duration(account.drain_ns.p50), duration(account.drain_ns.max)),
-        );
-        row("sampler thread", duration(account.sampler_cpu_ns));
-        row(
-            "queues",
-            format!(
-                "{} bytes, grown {} times, at most {} waiting",
-                count(account.queue_bytes),
-                account.queue_grown,
-                account.queue_high_water
-            ),
-        );
-        row(
-            "snapshot pool",
-            format!("up to {} bytes, exhausted {} times", count(account.pool_bytes), account.pool_exhausted),
-        );
-        if let Some(biased) = account.biased {
-            let share = percent(share(biased, account.requests));
-            row("biased samples", format!("{}, {share}", count(biased)));
-        }
-        if account.unknown_samples > 0 {
-            row("samples without stack", count(account.unknown_samples));
-        }
-        if account.missing_messages > 0 {
-            row("messages missing", count(account.missing_messages));
         }
     }
     Ok(())
+}
+
+/// Returns the parts of the CPU time of a process.
+fn times(account: &Account) -> Vec<(String, String)> {
+    let process = &account.process;
+    let sampled = format!("{} in {} samples", duration(process.sampled_ns), count(process.samples));
+    let parts = [
+        ("mode", process.mode.to_owned()),
+        ("time explained", percent(process.explained)),
+        ("sampled", sampled),
+        ("kernel", duration(account.kernel_ns)),
+        ("before timers ran", duration(account.before_timer_ns)),
+        ("unfinished periods", duration(account.unfinished_ns)),
+        ("profiler", duration(account.sampler_cpu_ns)),
+        ("outside the accounts", duration(account.outside_ns)),
+    ];
+    let lost = account.lost_ns.iter().map(|(cause, &ns)| (format!("lost: {cause}"), duration(ns)));
+    parts.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(lost).collect()
+}
+
+/// Returns how the samples of a process were collected, and what that cost.
+fn costs(account: &Account) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+    if account.sampling.period_ns > 0 {
+        row("sampling", account.sampling.sentence());
+    }
+    // Agents of early versions count requests, but not their outcomes.
+    let is_counted = account.resolved > 0 || account.failed.values().any(|&requests| requests > 0);
+    let resolved = if is_counted { format!(", {} resolved", count(account.resolved)) } else { String::new() };
+    row("requests", count(account.requests) + &resolved);
+    for (cause, &requests) in &account.failed {
+        row(&format!("failed: {cause}"), count(requests));
+    }
+    for (stop, &walks) in &account.stops {
+        row(&format!("walks: {stop}"), count(walks));
+    }
+    let Account { handler_cycles: cycles, walk_ns: walk, drain_ns: drain, .. } = account;
+    row("handler cycles", format!("{} median, {} p99", cycles.p50, cycles.p99));
+    row("walk", format!("{} median, {} p99", duration(walk.p50), duration(walk.p99)));
+    row("drain", format!("{} median, {} max", duration(drain.p50), duration(drain.max)));
+    row("sampler thread", duration(account.sampler_cpu_ns));
+    let (bytes, grown, most) = (count(account.queue_bytes), account.queue_grown, account.queue_high_water);
+    row("queues", format!("{bytes} bytes, grown {grown} times, at most {most} waiting"));
+    let (bytes, exhausted) = (count(account.pool_bytes), account.pool_exhausted);
+    row("snapshot pool", format!("up to {bytes} bytes, exhausted {exhausted} times"));
+    if let Some(biased) = account.biased {
+        row("biased samples", format!("{}, {}", count(biased), percent_of(biased, account.requests)));
+    }
+    if account.unknown_samples > 0 {
+        row("samples without stack", count(account.unknown_samples));
+    }
+    if account.missing_messages > 0 {
+        row("messages missing", count(account.missing_messages));
+    }
+    rows
 }
 
 /// Returns a table of the methods whose share of self time changed most.

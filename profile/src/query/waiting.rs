@@ -1,6 +1,6 @@
-//! Waiting for processors over time, of whole processes.
+//! Time for which processes waited for processors, over time.
 //!
-//! Agents send the amounts in steps, which become longer with the length of a session; a step is spread over the buckets
+//! Agents send amounts for steps of time, which become longer with the session; a step is spread over the buckets
 //! that it overlaps.
 
 use std::ops::Range;
@@ -13,8 +13,8 @@ use super::selection::{Selection, Span};
 use crate::session::Session;
 use crate::source::{Extent, Source};
 
-/// Time in which threads were ready to run and had no processor, in buckets; no part of the CPU time. `None` if no process
-/// of the selection reports it, and in a selection of threads or stacks: it is known for whole processes.
+/// Time in which threads were ready to run but had no processor, in buckets; not in the CPU time. `None` if no selected
+/// process reports it, and for selections of threads or stacks, because it is known for whole processes only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in docs/formats.md")]
@@ -54,9 +54,6 @@ impl Buckets {
 }
 
 /// Returns the waiting of the processes of a selection.
-///
-/// # Errors
-/// If the source cannot be read.
 pub(super) fn waiting(
     source: &dyn Source,
     selection: &Selection,

@@ -1,7 +1,7 @@
 //! Names of classes for display.
 //!
-//! Parts of a name that the VM generates at class loading (the address suffix of hidden classes, the number of a lambda
-//! class) are removed: they differ between runs and would split equal methods.
+//! Parts of a name that the VM generates (the address of a hidden class, the number of a lambda class) are removed,
+//! because they differ between runs.
 
 use std::borrow::Cow;
 
@@ -29,8 +29,9 @@ pub fn class_text(internal: &str) -> Cow<'_, str> {
     if name.contains('/') { Cow::Owned(name.replace('/', ".")) } else { Cow::Borrowed(name) }
 }
 
-/// Returns a name such as `org.example.shop.Cart.sum` with packages cut to their first letter, from the left, until it has
-/// at most `width` characters: `o.e.shop.Cart.sum`. The last `kept` parts stay whole, and so do names without packages.
+/// Returns a name such as `org.example.shop.Cart.sum` with packages cut to their first letter, from the left, until
+/// it has at most `width` characters: `o.e.shop.Cart.sum`. The last `kept` parts stay whole, and so do names without
+/// packages.
 pub fn with_short_package(name: &str, kept: usize, width: usize) -> Cow<'_, str> {
     let is_java = |letter: char| letter.is_alphanumeric() || "._$<>:/".contains(letter);
     let mut excess = name.chars().count().saturating_sub(width);
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_are_shortened_and_classes_never() {
+    fn only_packages_are_shortened() {
         let name = "org.example.shop.Cart.sum";
         for (width, text) in
             [(30, name), (24, "o.example.shop.Cart.sum"), (20, "o.e.shop.Cart.sum"), (1, "o.e.s.Cart.sum")]

@@ -1,9 +1,8 @@
 //! Names of classes that generators number or hash.
 //!
-//! Problem: the number or hash differs from run to run, so that one method of two runs would be two methods of a
-//! comparison.
-//! Approach: what follows the marks of well-known generators is replaced by `*`. Only marks that no person writes
-//! are listed: `Script2` may be a class of its own.
+//! Problem: the number or hash differs between runs, so a comparison would show one method as two.
+//! Approach: what follows the marks of well-known generators is replaced by `*`. Only marks that no person would
+//! write are listed: `Script2` may be an ordinary class.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,7 +20,7 @@ enum Suffix {
     MethodAndHash,
 }
 
-/// Digits from which a number is a hash; the JDK numbers the lambdas of a class.
+/// Fewest digits of a hash; shorter numbers are those that the JDK gives the lambdas of a class.
 const LEAST_HASH: usize = 5;
 
 /// Marks of generated names, what follows them, and where the generator makes it.
@@ -101,7 +100,7 @@ fn folded_after(name: &str, mark: &str, suffix: Suffix) -> String {
 }
 
 impl Suffix {
-    /// Returns where in the text behind the mark the number or hash is; nowhere if what is there has another form.
+    /// Returns the range of the number or hash in the text after the mark; empty if it has another form.
     fn place(self, text: &str) -> Range<usize> {
         let word = text
             .find(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'))
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_people_may_write_stay() {
+    fn names_that_people_may_write_are_kept() {
         for name in [
             "app.Script2.run",
             "org.codehaus.janino.SC7.eval",

@@ -1,11 +1,11 @@
 //! Patterns of names, in which `*` stands for any text.
 
-/// Returns whether `text` has the form of `pattern`. Takes time in proportion to the product of their lengths at most.
+/// Returns whether `text` matches `pattern`. Takes at most time proportional to the product of their lengths.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(start) else { return false };
     let mut parts: Vec<&str> = rest.split('*').collect();
-    // The text after the last star is the end; those between stars are taken where they occur first.
+    // Parts between stars match at their first occurrence; the part after the last star must be the end.
     let end = parts.pop().unwrap_or_default();
     for part in parts {
         let Some(at) = text.find(part) else { return false };
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stars_stand_for_any_text() {
+    fn stars_match_any_text() {
         for (pattern, text, expected) in [
             ("a", "a", true),
             ("a", "ab", false),
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_end() {
+    fn many_stars_do_not_take_exponential_time() {
         assert!(!matches(&format!("{}b", "*a".repeat(400)), &"a".repeat(1000)));
     }
 }

@@ -37,7 +37,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// Adds figures of agents, which may be any number; saturates at the maximum.
+/// Adds figures of agents, which may be any numbers, saturating at the maximum.
 pub fn total(values: impl IntoIterator<Item = u64>) -> u64 {
     values.into_iter().fold(0, u64::saturating_add)
 }
@@ -45,6 +45,11 @@ pub fn total(values: impl IntoIterator<Item = u64>) -> u64 {
 /// Returns `part / whole`, or 0 if `whole` is 0.
 pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Formats `part / whole` in percent.
+pub fn percent_of(part: u64, whole: u64) -> String {
+    percent(share(part, whole))
 }
 
 /// Returns an upper bound for the memory in bytes of a hash table with `entries` of type `T`: after growth, seven of
@@ -88,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_do_not_round_to_a_whole_or_to_nothing() {
+    fn percentages_are_rounded_to_100_or_0_only_if_exact() {
         for (share, text) in
             [(0.0, "0.0 %"), (0.0001, "<0.1 %"), (0.123, "12.3 %"), (0.99999, "99.9 %"), (1.0, "100.0 %")]
         {

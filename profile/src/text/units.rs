@@ -21,7 +21,7 @@ pub fn duration_ns(text: &str) -> Option<u64> {
     with_unit(text, &TIMES)
 }
 
-/// As [`duration_ns`]; a number alone is a number of seconds.
+/// Reads a duration like [`duration_ns`]; a number alone is a number of seconds.
 pub fn duration_or_seconds_ns(text: &str) -> Option<u64> {
     duration_ns(text).or_else(|| with_unit(text, &[("", NS_PER_S)]))
 }

@@ -1,7 +1,7 @@
 //! The page as one self-contained HTML file.
 //!
-//! Data cannot become markup: the JSON escapes the characters that could end its element, and the page puts texts only on
-//! the canvas or into text nodes.
+//! Data cannot become markup: the JSON escapes the characters that could end its element, and the page puts texts
+//! only on the canvas or into text nodes.
 
 use std::io::{self, Write};
 
@@ -15,9 +15,6 @@ const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
                       content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
 
 /// Writes the page of `selection` in `source` to `out`. Its title is the command of a single process.
-///
-/// # Errors
-/// If the source cannot be read or writing fails.
 pub fn write(
     source: &dyn Source,
     selection: &Selection,
@@ -43,11 +40,11 @@ pub fn write(
 }
 
 /// Returns the data as JSON for a script element, without `<`, which could end the element or open a comment.
-fn escape_json(json: &str) -> String {
+pub fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Escapes `text` for HTML and SVG.
-pub fn escape_html(text: &str) -> String {
+/// Escapes `text` for HTML.
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -14,8 +14,8 @@ import java.util.zip.Deflater;
  * again, for RUN_MS. WORK is "native", one call of Deflater that burns about NATIVE_MS of CPU time without a
  * return to Java, or "java", a few milliseconds of sorting and allocation.
  *
- * "waste MS": burns MS of CPU time in each of several ways, and prints what each has burnt by the thread's own
- * clock, as "truth WAY CPU_NS USER_NS". Everything WAY has burnt lies below the method of that name.
+ * "waste MS": burns MS of CPU time in each of several ways, and prints what each used by the thread's own
+ * clock, as "truth WAY CPU_NS USER_NS". The CPU time of WAY lies below the method of that name.
  *
  * One class without lambdas, so that there is one class file.
  */

@@ -64,7 +64,7 @@ fn samples_have_the_time_of_a_corrected_clock() {
 fn shown(store: &Store, now_ns: u64, pairs: &[(&str, &str)]) -> (u64, u64, bool) {
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-    let answer = profile::query::question::answer(store, "methods", &pairs, now_ns).expect("an answer");
+    let answer = profile::api::question::answer(store, "methods", &pairs, now_ns).expect("an answer");
     let answer: serde_json::Value = serde_json::from_slice(&answer.bytes).expect("JSON");
     let span = &answer["span"];
     let length_ns = span["to_ns"].as_u64().expect("a time") - span["from_ns"].as_u64().expect("a time");

@@ -95,7 +95,7 @@ fn overwritten_bytes_are_reported_or_change_no_answer() {
             continue;
         };
         let pairs: Vec<(String, String)> = Vec::new();
-        let answer = profile::query::question::answer(&store, "methods", &pairs, DAY_NS + 86_400 * NS);
+        let answer = profile::api::question::answer(&store, "methods", &pairs, DAY_NS + 86_400 * NS);
         let Ok(answer) = answer else {
             said += 1;
             continue;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use proto::v1::{Statistics, ThreadAccount};
 
 use super::*;
-use profile::query::question::answer;
+use profile::api::question::answer;
 use profile::query::selection::Selection;
 use profile::query::timeline::threads;
 

@@ -42,15 +42,15 @@ pub enum Id {
     Account,
 }
 
-/// The types. The first line of a text is the name, then nothing for a plain type, `simple` for a structure that readers
-/// show as its only field, `annotation`, or `event`, its label and its categories. The other lines are fields: name, type
-/// and label; before the type `pool` for a reference to the constant pool, `array`, or the unit of a time. Each event
-/// begins with its start time.
+/// The types. The first line of a text has the name, then nothing for a plain type, `simple` for a structure that
+/// readers show as its only field, `annotation`, or `event` with its label and categories. Each other line is a
+/// field: name, type and label; in front of the type stands `pool` for a reference to the constant pool, `array`, or
+/// the unit of a time. Each event also has its start time as first field.
 const TYPES: &[(Id, &str)] = &[
     (Id::Boolean, "boolean"),
     (Id::Int, "int"),
     (Id::Long, "long"),
-    // No event has such fields, but Pyroscope's reader requires all of the JVM's plain types that it knows.
+    // No event has such fields, but Pyroscope's reader requires these types.
     (Id::Short, "short"),
     (Id::Float, "float"),
     (Id::String, "java.lang.String"),
@@ -195,7 +195,7 @@ impl Element {
 
 /// Returns the fields of the metadata event of a chunk that begins at `start_ticks`.
 pub fn metadata(start_ticks: u64) -> Bytes {
-    let types = Element::new("metadata").children(TYPES.iter().map(type_element));
+    let types = Element::new("metadata").children(TYPES.iter().map(|&(id, text)| type_element(id, text)));
     let region = Element::new("region").with("locale", "en_US").with("gmtOffset", 0);
     let mut strings = StringTable::default();
     let mut tree = Bytes::default();
@@ -211,7 +211,7 @@ pub fn metadata(start_ticks: u64) -> Bytes {
     out
 }
 
-fn type_element(&(id, text): &(Id, &str)) -> Element {
+fn type_element(id: Id, text: &str) -> Element {
     let mut lines = text.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();
     let (name, kind) = first.split_once(' ').unwrap_or((first, ""));

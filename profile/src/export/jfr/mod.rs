@@ -5,8 +5,8 @@
 //! because readers of both would count each sample twice. Losses become `jdk.CPUTimeSamplesLost`, one event per thread
 //! at the end. The JVM has no event for wall time: a profile of it has `jdk.ExecutionSample` events, and the account
 //! says that they are of wall time.
-//! A file is a sequence of chunks, each with its own types and constants. A chunk is built in memory and then written, so
-//! the memory for a long recording is that of one chunk.
+//! A file is a sequence of chunks, each with its own types and constants. Chunks are built in memory and written one by
+//! one.
 //!
 //! Sources: JDK 25, `jdk.jfr` (`jdk.jfr.internal.consumer`: `ChunkHeader`, `ChunkParser`, `MetadataReader`); the
 //! format has no specification, so the readers are the reference.
@@ -40,18 +40,12 @@ const METADATA_EVENT: u64 = 0;
 const CHECKPOINT_EVENT: u64 = 1;
 
 /// Writes `profile` to `out`.
-///
-/// # Errors
-/// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
     write_chunks(profile, options, &mut out)?;
     out.flush()
 }
 
 /// Writes several processes: chunks of one after chunks of the other.
-///
-/// # Errors
-/// If a process cannot be read or writing fails.
 pub fn write_each(profiles: Profiles<'_>, options: Options, mut out: impl Write) -> Result<(), QueryError> {
     for profile in profiles {
         write_chunks(&profile?, options, &mut out)?;
@@ -102,8 +96,8 @@ impl<'p> Chunk<'p> {
         self.span = Some((first.min(ticks), last.max(ticks)));
         let thread = self.pools.thread(self.profile, sample.thread);
         let stack = self.pools.stack(frames, sample.stack);
-        // Readers count events, so merged samples become one event each, and so does each interval of wall time: the
-        // period is longer than the interval while many threads share the rate.
+        // Readers count events, so each of several merged samples becomes an event, and so does each interval of wall
+        // time, whose period is longer than the interval while many threads share the rate.
         let intervals = match mode {
             Mode::Wall => (sample.cpu_ns + hello.interval_ns / 2).checked_div(hello.interval_ns).unwrap_or(0),
             _ => 0,
@@ -119,7 +113,7 @@ impl<'p> Chunk<'p> {
                 fields.number(thread);
                 fields.boolean(self.profile.is_failed(sample.stack));
                 fields.number(period_ns);
-                // Otherwise stacks are taken where the tick found the thread.
+                // In other modes, stacks are taken where the tick interrupted the thread.
                 fields.boolean(mode == Mode::Jvmti);
                 self.events.event(Id::CpuTimeSample as u64, &fields);
             } else {

@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 
 use super::encode::Bytes;
 use super::metadata::Id;
-use crate::export::frames::{FrameParts, Frames, kind_text};
+use crate::dictionary::frame_parts::{FrameParts, kind_text};
+use crate::export::frames::Frames;
 use crate::query::process::ProcessProfile;
 use crate::session::mode::Mode;
 
@@ -47,6 +48,15 @@ impl<K: Eq + std::hash::Hash> Pool<K> {
         number
     }
 
+    /// Returns the number of an entry that consists of a text, and adds it if it is new.
+    fn text(&mut self, key: K, text: &str) -> u64 {
+        self.get(&key).unwrap_or_else(|| {
+            let mut fields = Bytes::default();
+            fields.string(Some(text));
+            self.add(key, &fields)
+        })
+    }
+
     /// Appends the pool to a checkpoint; empty pools are left out, because readers reject them.
     fn section(&self, class: Id) -> Option<Bytes> {
         let mut out = Bytes::default();
@@ -68,7 +78,7 @@ pub struct Pools {
     stacks: Pool<u32>,
     threads: Pool<u32>,
     states: Pool<&'static str>,
-    /// True if frames have Tickwalk's own types; false if only the four that the JVM writes.
+    /// True if frames have Tickwalk's own types, false if only the four of the JVM.
     exact_types: bool,
 }
 
@@ -115,13 +125,13 @@ impl Pools {
         self.threads.add(id, &fields)
     }
 
-    /// Returns the number of the state of sampled threads: on the CPU clock they were running, on the wall clock they may have
-    /// waited.
+    /// Returns the number of the state of sampled threads.
     ///
-    /// Samples of the CPU clock have the state that async-profiler gives them and by which its converter tells CPU
-    /// profiles from wall-clock profiles (`JfrConverter.getThreadStates`).
+    /// Samples of CPU time have the state by which async-profiler's converter distinguishes CPU profiles from
+    /// wall-clock profiles (`JfrConverter.getThreadStates`).
     pub fn state(&mut self, mode: Mode) -> u64 {
-        named(&mut self.states, if mode == Mode::Wall { "STATE_UNKNOWN" } else { "STATE_DEFAULT" })
+        let state = if mode == Mode::Wall { "STATE_UNKNOWN" } else { "STATE_DEFAULT" };
+        self.states.text(state, state)
     }
 
     /// Returns the fields of the checkpoint event with all pools.
@@ -147,12 +157,7 @@ impl Pools {
     }
 
     fn symbol(&mut self, text: &str) -> u64 {
-        if let Some(number) = self.symbols.get(&text.to_owned()) {
-            return number;
-        }
-        let mut fields = Bytes::default();
-        fields.string(Some(text));
-        self.symbols.add(text.to_owned(), &fields)
+        self.symbols.text(text.to_owned(), text)
     }
 
     fn package(&mut self, class: &str) -> u64 {
@@ -181,7 +186,7 @@ impl Pools {
     }
 
     fn method(&mut self, parts: &FrameParts) -> u64 {
-        // Readers require a class and a valid descriptor, so symbols get the kind of code as class and no parameters.
+        // Readers require a class and a valid descriptor, so symbols get the kind of code as class, and no parameters.
         let (class, signature) = if parts.is_java() {
             (parts.class.clone(), parts.signature.as_str())
         } else {
@@ -213,7 +218,7 @@ impl Pools {
     }
 }
 
-/// Returns number and name of a frame's type as the JVM writes them: some tools know no other.
+/// Returns number and name of a frame's type as the JVM writes them; some tools support no others.
 ///
 /// Source: JDK 25 `jfrStackTrace.hpp` (`JfrStackFrame::FRAME_INTERPRETER` = 0 to `FRAME_NATIVE` = 3).
 fn jvm_type(kind: FrameKind) -> (u64, &'static str) {
@@ -221,7 +226,7 @@ fn jvm_type(kind: FrameKind) -> (u64, &'static str) {
         FrameKind::Interpreted => (0, "Interpreted"),
         FrameKind::C1 | FrameKind::C2 | FrameKind::Jvmci => (1, "JIT compiled"),
         FrameKind::Inlined => (2, "Inlined"),
-        // Java code of which nothing else is known.
+        // Java code of an unknown kind.
         FrameKind::Unspecified => (5, "Unknown"),
         _ => (3, "Native"),
     }
@@ -237,16 +242,6 @@ fn exact_type(kind: FrameKind) -> (u64, &'static str) {
         FrameKind::Jvmci => (9, "JVMCI compiled"),
         _ => jvm_type(kind),
     }
-}
-
-/// Returns the number of an entry that consists of its name.
-fn named(pool: &mut Pool<&'static str>, text: &'static str) -> u64 {
-    if let Some(number) = pool.get(&text) {
-        return number;
-    }
-    let mut fields = Bytes::default();
-    fields.string(Some(text));
-    pool.add(text, &fields)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! Samples are summed by thread and stack, with two values: `samples/count`, the number of samples, and
 //! `cpu/nanoseconds`, their CPU time. Labels have the thread, comments the account of CPU time.
-//! Recordings hold names instead of addresses, so mappings have no addresses: the first one, named like the program,
-//! represents Java code, and each library has one with its build id. Their flags mark the symbols as present, otherwise
-//! readers look for them and warn about the missing program name.
+//! Recordings have names instead of addresses, so mappings have no addresses: the first one, named after the program,
+//! is for Java code, and each library has one with its build id. Their flags mark the symbols as present, so that
+//! readers do not look for them or warn about a missing program.
 //!
 //! Source: google/pprof, `proto/profile.proto`.
 
@@ -20,15 +20,13 @@ use rustc_hash::FxHashMap;
 use self::message::{Function, Label, Line, Location, Mapping, Profile as ProfileMessage, ValueType};
 use super::Profiles;
 use super::comments::comments;
-use super::frames::{FrameParts, Frames};
+use super::frames::Frames;
 use super::strings::StringTable;
+use crate::dictionary::frame_parts::FrameParts;
 use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
 
 /// Writes `profile` to `out`.
-///
-/// # Errors
-/// If writing fails.
 pub fn write(profile: &ProcessProfile, out: impl Write) -> io::Result<()> {
     let mut message = Message::new(false);
     message.add(profile);
@@ -36,9 +34,6 @@ pub fn write(profile: &ProcessProfile, out: impl Write) -> io::Result<()> {
 }
 
 /// Writes several processes as one profile. Labels `service`, `host` and `pid` distinguish their samples.
-///
-/// # Errors
-/// If a process cannot be read or writing fails.
 pub fn write_each(profiles: Profiles<'_>, out: impl Write) -> Result<(), QueryError> {
     let mut message = Message::new(true);
     for profile in profiles {
@@ -101,7 +96,7 @@ impl Tables {
 struct Message {
     tables: Tables,
     profile: ProfileMessage,
-    /// Types of time, and for each the number of the first sample of it; those up to the next one are of the same.
+    /// Types of time, each with the number of its first sample; it applies up to the first sample of the next one.
     times: Vec<(&'static str, usize)>,
     /// First and last time of all processes, in nanoseconds since the epoch.
     span_ns: Option<(u64, u64)>,
@@ -176,7 +171,7 @@ impl Message {
         self.span_ns = Some((from.min(first), to.max(last)));
     }
 
-    /// Adds the types of time; a sample has a value of each, which is 0 for the types of other processes.
+    /// Adds the types of time; a sample has a value for each, 0 for those of other processes.
     fn set_types(&mut self) {
         let mut types: Vec<&str> = Vec::new();
         let times = std::mem::take(&mut self.times);

@@ -1,16 +1,16 @@
-//! Finds what takes more CPU time than before, beyond what differs between equal runs.
+//! Finds growth of CPU time that the differences between equal runs do not explain.
 //!
-//! Problem: two runs of one program never have equal profiles, and a check that fails without a cause is soon
-//! ignored. Sampling is the smaller part of it: the JIT inlines and compiles differently each time, so that shares
-//! of self time vary three times as much as sampling explains, and those of total time twice as much.
-//! Approach: the spread is learnt from several runs a side. Methods are judged by total time, which does not depend
-//! on inlining, as shares of their run, because CPU times depend on what else the machine does.
+//! Problem: two runs of one program never have equal profiles, and a check with false alarms is soon ignored. Sampling
+//! explains only a part of the differences: the JIT inlines and compiles differently each time, so shares of self time
+//! vary three times as much as sampling explains, and those of total time twice as much.
+//! Approach: the spread is estimated from several runs a side. Methods are judged by total time, which does not depend
+//! on inlining, as a share of the run, because CPU times depend on the load of the machine.
 //!
 //! For a method, with `n` runs before and `m` after: `T = (mean after - mean before) / s`, where `s² = (1/n + 1/m) *
 //! (v + d * b) / 2`. `v` is the variance of the runs around the means of their sides. `b` is that of sampling alone,
 //! `p (1 - p) / samples`, and `d` the median over the methods of the variance around the common mean divided by `b`.
-//! So half of the error is the method's own, and half is usual: agreement of a few runs by luck does not make a
-//! difference large.
+//! Half of the error is the method's own and half is typical of all methods, so that a few runs that agree by chance
+//! do not make a difference look significant.
 //!
 //! If both sides are equal, every division of the runs into sides of these sizes is as likely as the real one. So in
 //! `k` of `D` comparisons the largest |T| of all methods is among the `k` largest of the `D` divisions, whatever the
@@ -19,8 +19,8 @@
 //! because the share of one method grows where that of another one shrinks. Five runs a side have 252 divisions, of
 //! which two have the differences of the real one, so 0.8 % is the least.
 //!
-//! The CPU time of the program is one number a run, judged by Student's test of its logarithm. It gets a fifth of
-//! the risk of a false alarm, the methods get the rest.
+//! The CPU time of the program, one number for each run, is judged by Student's t-test of its logarithm. It gets a
+//! fifth of the risk of a false alarm; the methods get the rest.
 //!
 //! When one method becomes cheaper, the shares of all others rise. Where both sides did the same work and the
 //! program takes less time than before, methods must also have grown in CPU time.
@@ -47,10 +47,10 @@ const FASTER: f64 = 0.05;
 /// Probability that is left out above an interval, and below it, that holds 95 %.
 const BEYOND_INTERVAL: f64 = 0.025;
 
-/// What is asked of a comparison.
+/// Rules of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// Relative growth that is allowed, such as 0.05.
+    /// Allowed relative growth, such as 0.05.
     pub limit: f64,
     /// Probability that equal programs pass, such as 0.99.
     pub confidence: f64,
@@ -95,7 +95,7 @@ pub struct Growth {
     pub name: String,
     /// Share of total time before.
     pub before_share: f64,
-    /// The same after.
+    /// The same, after.
     pub after_share: f64,
     /// Relative change of the share, such as 0.1 for 10 % more; none for a method that was not there before.
     pub change: Option<f64>,
@@ -117,7 +117,7 @@ pub struct Growth {
 pub struct ProgramGrowth {
     /// CPU time of a run before, the geometric mean.
     pub before_ns: u64,
-    /// The same after.
+    /// The same, after.
     pub after_ns: u64,
     /// Relative change.
     pub change: f64,
@@ -133,7 +133,7 @@ pub struct ProgramGrowth {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// Relative growth that is allowed.
+    /// Allowed relative growth.
     pub limit: f64,
     /// Probability that equal programs pass.
     pub confidence: f64,
@@ -256,7 +256,7 @@ fn is_at_least(t: f64, other: f64) -> bool {
     t >= other * (1.0 - 1e-9)
 }
 
-/// The methods of a comparison, and what chance does to them.
+/// The methods of a comparison, with the distribution of their differences under chance.
 struct Judge<'s> {
     shares: &'s Shares<'s>,
     /// The methods in the real division.

@@ -15,7 +15,7 @@ pub(super) struct Shares<'m> {
     pub(super) names: Vec<&'m str>,
     /// For each method its share in each run.
     pub(super) of_runs: Vec<Vec<f64>>,
-    /// For each method the usual variance of a share: that of sampling alone, times what the runs have of it.
+    /// For each method the typical variance of a share: that of sampling alone, times the dispersion of the runs.
     usual: Vec<f64>,
 }
 
@@ -60,7 +60,7 @@ fn dispersion(of_runs: &[Vec<f64>], sampling: &[f64]) -> f64 {
     });
     let mut ratios: Vec<f64> = ratios.collect();
     ratios.sort_unstable_by(f64::total_cmp);
-    // Less spread than that of sampling is luck.
+    // A spread below that of sampling is chance.
     ratios.get(ratios.len() / 2).copied().unwrap_or(1.0).max(1.0)
 }
 

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_divisions_some_are_drawn() {
+    fn divisions_are_drawn_if_there_are_many() {
         let all = splits(12, 12);
         assert_eq!(all.len(), MOST + 1);
         assert!(all.iter().all(|one| one.iter().filter(|&&is_after| is_after).count() == 12));

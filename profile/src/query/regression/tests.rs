@@ -30,7 +30,7 @@ struct Spread {
     time: f64,
 }
 
-/// What six runs of H2 have (`java-tests/measure gate-rates` measures real programs).
+/// Spread of six runs of H2 (`java-tests/measure gate-rates` measures real programs).
 const REAL: Spread = Spread { methods: 0.13, time: 0.1 };
 const LITTLE: Spread = Spread { methods: 0.01, time: 0.01 };
 
@@ -138,7 +138,7 @@ fn the_program_and_its_methods_are_judged_apart() {
 }
 
 #[test]
-fn an_improvement_is_no_growth_of_the_others() {
+fn other_methods_do_not_grow_when_one_improves() {
     let mut dice = Dice(4);
     let mut better = usual();
     better[0] /= 2.0;
@@ -149,7 +149,7 @@ fn an_improvement_is_no_growth_of_the_others() {
 }
 
 #[test]
-fn new_and_small_methods() {
+fn new_methods_are_judged_and_methods_below_a_hundredth_are_not() {
     let mut dice = Dice(5);
     let before = side(&mut dice, &[100.0, 0.0, 0.2], LITTLE, 10_000);
     let after = side(&mut dice, &[100.0, 5.0, 0.8], LITTLE, 10_000);

@@ -1,8 +1,9 @@
 //! Builds a [`Tree`] within bounds of memory.
 //!
 //! Problem: the stacks of months, or invented ones, do not fit into memory, and an answer shows only the heaviest.
-//! Approach: the tree takes the heaviest nodes of each partition. When it has twice as many nodes, or too much text, its
-//! lightest nodes are merged: below each caller, one frame [`LEFT_OUT`] has the CPU time of the merged nodes.
+//! Approach: the tree takes the heaviest nodes of each partition. When it grows to twice that many nodes, or too much
+//! text, its lightest nodes are merged: below each caller, one frame [`LEFT_OUT`] gets the CPU time of the merged
+//! nodes.
 //! Invariant: CPU time and samples of the whole tree, and of each kept node with its subtree, are exact.
 
 use std::borrow::Cow;
@@ -178,7 +179,7 @@ impl Tree {
                 }
                 pruned.child(above, names[name as usize], self.kinds[node])
             } else {
-                // A node that stands for others is no node more.
+                // Nodes that were merged before count once.
                 pruned.merged = pruned.merged.saturating_sub(u64::from(self.is_left_out(node)));
                 pruned.left_out(above)
             };
@@ -194,7 +195,7 @@ impl Tree {
     }
 }
 
-/// Adds the totals of all descendants to each node, without the subtrees of nodes that do not count.
+/// Adds to each node the totals of its descendants, except the subtrees of nodes for which `counts` is false.
 pub(in crate::query) fn sum_up(
     totals: &mut [u64],
     counts: impl Fn(usize) -> bool,
@@ -206,8 +207,8 @@ pub(in crate::query) fn sum_up(
     }
 }
 
-/// Returns a name; if it is too long, a hash of the whole name stands in place of its middle part, so that names that
-/// differ there stay apart.
+/// Shortens a name that is too long: a hash of the whole name replaces its middle, so that different names stay
+/// different.
 pub(in crate::query) fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= LONG_NAME {
         return Cow::Borrowed(text);

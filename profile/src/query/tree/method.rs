@@ -9,10 +9,7 @@ use crate::query::tree::{Side, shortened};
 use crate::source::Source;
 
 impl Tree {
-    /// Returns the merged subtrees of the method `name`; the root stands for the method.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
+    /// Returns the merged subtrees of the method `name`, which is the root.
     pub fn callees(
         source: &dyn Source,
         selection: &Selection,
@@ -30,9 +27,6 @@ impl Tree {
 
     /// Returns the tree of callers of the method `name`: children are callers, with the CPU time of the method in calls
     /// from there.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     pub fn callers(
         source: &dyn Source,
         selection: &Selection,
@@ -71,8 +65,8 @@ impl Tree {
     }
 }
 
-/// Returns for each used node whether it is the first of the method `name` on the path to it. Sums over these nodes
-/// count each sample once in spite of recursion.
+/// Returns for each used node whether it is the first of the method `name` on the path to it, so that sums over these
+/// nodes count each sample once in spite of recursion.
 fn outermost(dictionary: &Dictionary, sums: &NodeSums, name: &str) -> Vec<bool> {
     let nodes = dictionary.nodes();
     let is_named = |frame: u32| shortened(&dictionary.frame_text(frame)) == name;

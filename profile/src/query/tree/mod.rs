@@ -2,7 +2,7 @@
 //!
 //! Approach: CPU time is summed into the nodes of each partition's dictionary, an array in which children follow
 //! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind (`build`).
-//! A tree is bounded and says what it leaves out; tables are computed from all samples instead (`flat`).
+//! A tree is bounded and reports what it leaves out; tables are computed from all samples (`flat`).
 
 mod build;
 mod method;
@@ -29,10 +29,10 @@ pub const LEFT_OUT: &str = "[left out]";
 /// Bounds of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::query) struct Bounds {
-    /// Maximum number of nodes taken from a partition, and number of nodes after pruning, which happens at twice as many.
-    /// A node takes some 50 bytes, and an answer has 200,000 at most.
+    /// Maximum number of nodes taken from a partition, and number of nodes after pruning, which happens at twice as
+    /// many. A node takes some 50 bytes, and an answer has 200,000 at most.
     nodes: usize,
-    /// Maximum bytes of names after adding a partition; twice as many at any time.
+    /// Maximum bytes of names after adding a partition; meanwhile, twice as many.
     text_bytes: usize,
 }
 
@@ -65,7 +65,7 @@ pub struct Tree {
     pub(in crate::query) merged: u64,
 }
 
-/// What an answer does not show of a tree.
+/// Nodes of a tree that an answer leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Number of nodes.
@@ -76,9 +76,6 @@ pub struct LeftOut {
 
 impl Tree {
     /// Returns the tree of `selection` in `source` by method, and the time it covers.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<(Tree, Span), QueryError> {
         let mut tree = Tree::empty();
         let span = each_part(source, selection, now_ns, |dictionary, sums| {
@@ -88,12 +85,9 @@ impl Tree {
         Ok((tree, span))
     }
 
-    /// Returns one tree with two selections, and the times they cover. It is bounded by the CPU time of both, so a node
-    /// has all of its CPU time of either side.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
-    pub(in crate::query) fn of_both(
+    /// Returns one tree with two selections, and the times they cover. It keeps the nodes that are heaviest on both
+    /// sides together, so that each node has all of its CPU time of either side.
+    pub(crate) fn of_both(
         source: &dyn Source,
         before: &Selection,
         after: &Selection,
@@ -142,7 +136,7 @@ impl Tree {
         (self.columns(&kept), left_out)
     }
 
-    /// Returns what is not shown if only the `kept` nodes are.
+    /// Returns what is left out if only the `kept` nodes are shown.
     pub(in crate::query) fn left_out_of(&self, kept: &[bool]) -> LeftOut {
         let mut left_out = LeftOut { nodes: self.merged, cpu_ns: 0 };
         for (node, &is_kept) in kept.iter().enumerate() {

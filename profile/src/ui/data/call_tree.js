@@ -1,7 +1,7 @@
 // The call tree behind a flame graph, and its two views: callees and callers.
 //
-// A view builds the boxes below a box when they are first needed, and the graph needs only boxes that are wide enough to
-// be drawn. So the time to open a page does not depend on the size of the profile.
+// A view builds the boxes below a box when they are first needed, and the graph needs only boxes that are wide enough
+// to be drawn. So the time to open a page does not depend on the size of the profile.
 
 /** Kinds of frames by their number in the protocol. */
 const KINDS = [
@@ -141,9 +141,9 @@ function add(target, item, kind, total, self) {
 const isRootName = (name) => ROOTS.has(name.split("(")[0]);
 
 /**
- * The view from the thread entry to the running methods. With `folds`, functions below the first method of a thread are left
- * out, and what they call stands in their place. With `endsAtRoots`, as in a tree of callers, they are left out where they
- * end a path.
+ * The view from the thread entry to the running methods. With `folds`, functions below the first method of a thread
+ * are left out, and what they call stands in their place. With `endsAtRoots`, as in a tree of callers, they are left
+ * out where they end a path.
  */
 class CalleeView {
   constructor(model, weights, folds = false, endsAtRoots = false) {
@@ -190,8 +190,9 @@ class CalleeView {
 }
 
 /**
- * The view from the running methods to their callers, the heaviest first. The CPU time of an item is that of the node `own` itself. If the
- * tree has a node for each thread below its root, `byThread` keeps these boxes below the root. With `folds`, callers end before the functions below the first method of a thread.
+ * The view from the running methods to their callers, the heaviest first. The CPU time of an item is that of the node
+ * `own` itself. If the tree has a node for each thread below its root, `byThread` keeps these boxes below the root.
+ * With `folds`, callers end before the functions below the first method of a thread.
  */
 class CallerView {
   constructor(model, weights, byThread = false, folds = false) {

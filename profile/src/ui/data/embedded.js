@@ -3,7 +3,7 @@
 // The embedded data is a call tree in columns and samples summed by node, thread and time bucket; `query/embedded.rs`
 // writes it. Answers have the form that `docs/formats.md` describes. Times are known to a bucket.
 
-/** A whole name of the form of a pattern, in which * stands for any text. */
+/** Returns a regular expression for names that match a pattern, in which * stands for any text. */
 function formOf(pattern) {
   const parts = pattern.split("*").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   return new RegExp(`^${parts.join(".*")}$`, "s");
@@ -114,7 +114,7 @@ class EmbeddedSource {
         : /^\d+(\.\d*)?$/.test(text) ? Number(text) * 1e9
         : null;
       if (ns === null) throw new Error(`${name}: write seconds since the epoch, \`now\`, or a time back such as -90s, -15m, -2h, -7d`);
-      // Times in the address are rounded: what is closer to a boundary than a hundredth of a bucket lies on it.
+      // Times in the address are rounded: within a hundredth of a bucket from a boundary, they lie on it.
       const position = (ns - from_ns) / bucket_ns;
       const whole = Math.abs(position - Math.round(position)) < 0.01 ? Math.round(position) : round(position);
       return Math.min(Math.max(whole, 0), this.buckets);

@@ -23,7 +23,7 @@ async function load(isQuiet = false) {
     hideTip();
     $("content").classList.add("busy");
   }
-  // Both questions are asked at the same time.
+  // Both requests are sent at the same time.
   const surroundings = showSurroundings(isCurrent);
   try {
     await VIEWS[state.tab](isCurrent, surroundings);
@@ -68,7 +68,7 @@ function setTheme(dark) {
 
 /** The address with fixed times in place of times relative to now, and of those that are left out: both move. */
 function lastingLink() {
-  // A page with its data inside ends where it ends.
+  // A page with its data inside has a fixed end.
   if (source.isEmbedded) return location.href;
   const times = Object.entries(shownSpans).flatMap(([prefix, span]) => {
     if (!(span?.to_ns > span?.from_ns)) return [];
@@ -97,7 +97,7 @@ function showTypedRange(text) {
   else if (text !== "") toast("Write -90s, 10:05 to 10:07, or 2026-01-31 10:05 to 2026-01-31 10:07");
 }
 
-/** A typed time as the address has it; null if it is none, undefined if it is left out. */
+/** A typed time in the form of the address; null if it is not valid, undefined if it is empty. */
 function momentOf(text) {
   if (text === undefined) return undefined;
   if (/^-\d+(\.\d+)?(s|m|h|d)$/.test(text) || text === "now") return text;
@@ -206,7 +206,7 @@ function listen() {
 timeline = new Timeline($("timeline"), $("timeline-scroll"));
 $("download").append(...DOWNLOADS.map(([value, title]) => new Option(title, value)));
 document.body.classList.toggle("embedded", source.isEmbedded);
-// A page over a collector follows it until its reader decides otherwise.
+// The page of a collector reloads until the user switches that off.
 $("live").checked = !source.isEmbedded;
 listen();
 readAddress();

@@ -21,7 +21,7 @@ function showSearch() {
   showSearchChips();
 }
 
-/** Shows what narrows the selection. */
+/** Shows the restrictions of the selection as chips. */
 function showSearchChips() {
   const shown = { kind: KINDS.find(({ id }) => id === state.kind)?.name, thread_kind: titleOfThreads(state.thread_kind), process: nameOfId(state.process) };
   const chips = Object.values(NARROWING).filter(([name]) => state[name] && !(name === "process" && processes.length < 2));
@@ -57,7 +57,7 @@ function searchFor(text) {
   search(text);
 }
 
-/** Narrows the selection if the text says by what; reports a value that does not exist. */
+/** Narrows the selection if the text has such a word; reports a value that does not exist. */
 function narrow(text) {
   const [name, value] = narrowingOf(text) || [];
   if (!name) return;
@@ -80,7 +80,7 @@ function listenToSearch() {
   field.addEventListener("focus", suggest);
 }
 
-/** Offers what the selection can be narrowed by. */
+/** Suggests words and values that narrow the selection. */
 async function suggest() {
   const kinds = THREAD_KINDS.filter(([id]) => id).map(([id, title]) => new Option(title, `threads:${id}`));
   const code = KINDS.filter(({ id }) => id !== "unspecified").map(({ id, name }) => new Option(`${name} code`, `code:${id}`));

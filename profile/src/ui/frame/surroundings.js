@@ -7,11 +7,11 @@ const THREAD_KINDS = [["", "All threads"], ["java", "Java threads"], ["virtual",
 let processes = [];
 let timeline = null;
 
-/** What the numbers of a mode are. */
+/** Returns the quantity that the numbers of a mode measure. */
 const TIMES = { cputime: "CPU time", wall: "wall time", jvmti: "CPU time at safepoints" };
 const timeOf = (process) => TIMES[process.mode] || TIMES.cputime;
 
-/** What the numbers of the selected processes are. */
+/** Returns the quantity that the numbers of the selected processes measure. */
 function timeName() {
   const times = [...new Set(selectedProcesses().map(timeOf))];
   return times.length > 1 ? "time of several modes" : times[0] || TIMES.cputime;
@@ -66,7 +66,7 @@ function showProcesses() {
   }));
   $("processes").classList.toggle("grouped", groups.some(([group]) => group));
   if (rows.length === 0 && filter) $("processes").append(element("li", "none", "No process matches the filter."));
-  // A page with its data inside has no use for a list of one.
+  // A page with its data inside needs no list of one process.
   document.body.classList.toggle("single", source.isEmbedded && processes.length <= 1);
   const shown = shownProcess();
   $("subject").textContent = shown ? shown.command || nameOf(shown) : "All processes";
@@ -106,7 +106,7 @@ function groupLine({ label, value, members }) {
   return line;
 }
 
-/** Offers what the rows of the timeline can stand for. */
+/** Offers the choices for the rows of the timeline. */
 function showRows() {
   const labels = source.isEmbedded && processes.length < 2 ? [] : labelKeys().map((key) => [`label:${key}`, `By ${key}`]);
   const entries = [["process", "By process"], ["thread", "By thread"], ...labels];
@@ -128,7 +128,7 @@ function showTools() {
   showSearch();
 }
 
-/** Shows what a reader must know before trusting the numbers: of the shown process, or of all doubtful ones. */
+/** Shows the warnings of the shown process, or of all processes that have some. */
 function showWarnings(account) {
   const warnings = [];
   if (account) {

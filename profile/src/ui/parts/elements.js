@@ -101,8 +101,8 @@ function toast(text) {
 // ---- Tables ----
 
 /**
- * A table with columns [title, className, cell(row), sortValue(row) or null, tooltip]. The address keeps the column that
- * orders the rows.
+ * A table with columns [title, className, cell(row), sortValue(row) or null, tooltip]. The address keeps the column
+ * that orders the rows.
  */
 function table(columns, rows, onRow, empty) {
   const byDefault = columns.findIndex(([, , , value]) => value);

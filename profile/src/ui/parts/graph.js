@@ -1,8 +1,8 @@
 // A flame graph on a canvas: lays out the boxes of a view, draws the visible ones, and handles the mouse.
 //
-// The number of pixels bounds the cost, not the size of the profile: a box narrower than a device pixel is neither laid out
-// nor expanded, and adjacent narrow boxes are drawn as one strip. The drawing is kept, so that a move of the mouse copies it
-// and outlines one box.
+// The number of pixels bounds the cost, not the size of the profile: a box narrower than a device pixel is neither
+// laid out nor expanded, and adjacent narrow boxes are drawn as one strip. The drawing is kept, so that a move of the
+// mouse copies it and outlines one box.
 
 const ROW = 19;
 
@@ -17,7 +17,7 @@ function splitName(label) {
 }
 
 class Graph {
-  /** Draws on `canvas`, which sticks to the top of `scroll` inside `spacer`. `events` has hover(box, event) and zoomed(). */
+  /** Draws on `canvas`, which sticks to the top of `scroll` inside `spacer`; `events`: hover(box, event), zoomed(). */
   constructor(canvas, scroll, spacer, events) {
     Object.assign(this, { canvas, scroll, spacer, events });
     this.paper = canvas.getContext("2d");

@@ -1,6 +1,6 @@
 // Lines of a method: in tooltips, and beside its source text.
 
-/** Milliseconds that the mouse rests on a box before its lines are asked for. */
+/** Milliseconds that the mouse rests on a box before its lines are requested. */
 const LINES_AFTER = 200;
 /** Answers by method, of the selection that `of` names. */
 const knownLines = { of: "", answers: new Map() };
@@ -13,7 +13,7 @@ function linesOf(method) {
   if (!answers.has(method)) {
     const answer = ask("lines", [...selection(), ["method", method]]);
     answers.set(method, answer);
-    // An answer that was cancelled is asked for again.
+    // A cancelled answer is requested again.
     answer.catch(() => answers.delete(method));
   }
   return answers.get(method);

@@ -18,7 +18,7 @@ class Timeline {
     this.chosenColumns = null;
     /** Prefix of the parameters of the side of a comparison that a drag chooses. */
     this.side = "";
-    /** Places of rows in the order in which they were first shown, so that rows stay where they are; and what they are of. */
+    /** Places of rows in the order in which they were first shown, so that they do not move; and their selection. */
     this.places = new Map();
     this.placesOf = "";
     this.listen();

@@ -110,7 +110,7 @@ function changeText(change, error = 0) {
   return made;
 }
 
-/** Returns what chance may change of a share, given before and now: two standard errors of the number of samples. */
+/** Returns the statistical error of a change of a share: two standard errors of the number of samples. */
 function chanceOf([before, now], [beforeNs, nowNs]) {
   // Nanoseconds of a sample, on average.
   const each = total(processes.map((process) => process.sampled_ns)) / (total(processes.map((process) => process.samples)) || 1) || 1e7;

@@ -12,8 +12,8 @@ function callTreeOf({ tree }) {
 }
 
 /**
- * Puts a graph below its bar into `target`. `tipOf(box)` adds content to the tooltip of a box; `onZoom(box)` is called after
- * a zoom.
+ * Puts a graph below its bar into `target`. `tipOf(box)` adds content to the tooltip of a box; `onZoom(box)` is
+ * called after a zoom.
  */
 function putGraph(target, bar, tipOf, onZoom) {
   const canvas = element("canvas", "boxes");
@@ -98,7 +98,7 @@ function legend(model, on, answer) {
 
 // ---- Zoom in the address ----
 
-/** Letters of one step of a path: enough to tell the callees of a method apart. */
+/** Letters of one step of a path: enough to distinguish the callees of a method. */
 const STEP_LETTERS = 3;
 
 function stepTo(label) {

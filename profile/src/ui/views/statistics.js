@@ -1,6 +1,6 @@
 // The account of CPU time of each process, and what profiling it cost.
 
-/** What causes of losses and stop reasons mean. Others are shown by name. */
+/** Meanings of causes of losses and stop reasons. Others are shown by name. */
 const MEANINGS = {
   queue_full: "The queue of the thread was full when its timer expired",
   pool_exhausted: "No memory was left for a copy of the stack",
@@ -41,7 +41,7 @@ function spread(of, show) {
   return of.count > 0 ? `${show(of.p50)} · ${show(of.p99)} · ${show(of.max)}` : "none yet";
 }
 
-/** CPU time by what became of it: [title, ns, colour, tooltip]. */
+/** CPU time by outcome: [title, ns, colour, tooltip]. */
 function accountParts(account) {
   return [
     ["sampled", account.sampled_ns, isAccounted(account) ? "var(--good)" : "var(--before)", `${timeOf(account)} that samples stand for`],

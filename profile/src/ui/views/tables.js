@@ -15,7 +15,7 @@ function tableView(name, summary, tableOf, footnote) {
   });
 }
 
-/** Returns a function that tells whether a name contains a text or matches `/a regular expression/`; all do if it is not valid. */
+/** Returns a test whether a name contains a text or matches `/a regular expression/`; an invalid one matches all. */
 function finder(text) {
   const lower = text.toLowerCase();
   if (!/^\/.+\/$/.test(text)) return (name) => name.toLowerCase().includes(lower);

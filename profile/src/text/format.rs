@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_answered_with_what_is_known() {
+    fn an_unknown_format_is_answered_with_the_known_ones() {
         let error = Format::of_name("pdf").expect_err("no such format").to_string();
         assert!(
             error.starts_with("unknown format 'pdf'; the formats are collapsed (.collapsed), "),

@@ -1,14 +1,14 @@
 //! Parameters of questions.
 
-use super::error::QueryError;
-use super::flat::Order;
-use super::selection::Selection;
-use super::timeline::{By, MOST_ROWS};
-use super::tree::Naming;
 use crate::export::Options;
 use crate::export::collapsed::Unit;
-use crate::export::format::Format;
 use crate::export::parquet::Table;
+use crate::query::error::QueryError;
+use crate::query::flat::Order;
+use crate::query::selection::Selection;
+use crate::query::timeline::{By, MOST_ROWS};
+use crate::query::tree::Naming;
+use crate::text::format::Format;
 
 /// Default and maximum number of nodes of a flame graph.
 const NODES: usize = 20_000;

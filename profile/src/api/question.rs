@@ -3,20 +3,20 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::difference::{Difference, MethodDifference, Methods, method_differences};
-use super::error::QueryError;
-use super::flat::Flat;
-use super::lines::Lines;
-use super::modes::Modes;
 use super::parameters::Parameters;
-use super::processes::{accounts, processes};
-use super::selection::Span;
-use super::timeline::{threads, timeline};
-use super::tree::{LeftOut, Naming, Tree};
-use super::view::{differences, view};
 use crate::export::{self, table};
+use crate::query::difference::{Difference, MethodDifference, Methods, method_differences};
+use crate::query::error::QueryError;
+use crate::query::flat::Flat;
+use crate::query::lines::Lines;
+use crate::query::modes::Modes;
 use crate::query::process::ProcessProfile;
+use crate::query::processes::{accounts, processes};
+use crate::query::selection::Span;
 use crate::query::summary::Summary;
+use crate::query::timeline::{threads, timeline};
+use crate::query::tree::{LeftOut, Naming, Tree};
+use crate::query::view::{differences, view};
 use crate::source::Source;
 use crate::text::quantity::total;
 
@@ -67,44 +67,15 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             tree_answer("flamegraph", &tree, &span, parameters.max_nodes())
         }
         ("callers", None) => {
-            let method = parameters.method()?;
-            let (tree, span) = Tree::callers(source, selection, method, now_ns)?;
+            let (tree, span) = Tree::callers(source, selection, parameters.method()?, now_ns)?;
             tree_answer("callers", &tree, &span, parameters.max_nodes())
         }
         ("callees", None) => {
-            let method = parameters.method()?;
-            let (tree, span) = Tree::callees(source, selection, method, now_ns)?;
+            let (tree, span) = Tree::callees(source, selection, parameters.method()?, now_ns)?;
             tree_answer("callees", &tree, &span, parameters.max_nodes())
         }
-        ("methods", None) => {
-            let (flat, span) = Flat::named(source, selection, parameters.naming, now_ns)?;
-            let (methods, left_out) =
-                flat.top_methods(parameters.order.unwrap_or_default(), parameters.limit());
-            let (total_ns, samples) = (flat.total_ns(), flat.samples());
-            let modes = Modes::of(source, selection, now_ns)?;
-            json(
-                "methods",
-                &json!({
-                    "span": span, "total_ns": total_ns, "samples": samples, "modes": modes.names(),
-                    "methods": methods, "rows_left_out": left_out,
-                    "warnings": flat.warning().as_slice(),
-                }),
-            )
-        }
-        ("lines", None) => {
-            let lines = Lines::of(source, selection, now_ns)?;
-            let method = lines.method(source, parameters.method().ok())?;
-            let (span, total_ns) = (lines.span(), lines.total_ns());
-            json("lines", &json!({ "span": span, "total_ns": total_ns, "method": method }))
-        }
-        ("lines", Some("text")) => {
-            let lines = Lines::of(source, selection, now_ns)?;
-            let method = lines.method(source, parameters.method().ok())?;
-            match method.lines.is_empty() {
-                true => Err(QueryError::NoMethod(method.method)),
-                false => text("lines", lines.text(&method)),
-            }
-        }
+        ("methods", None) => methods(source, parameters, now_ns),
+        ("lines", kind @ (None | Some("text"))) => lines(source, parameters, kind.is_some(), now_ns),
         ("threads", None) => {
             let (mut rows, span) = threads(source, selection, now_ns)?;
             let total_ns = total(rows.iter().map(|row| row.cpu_ns));
@@ -119,21 +90,8 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             let (by, bucket_ns) = (&parameters.by, parameters.bucket_ns);
             json("timeline", &timeline(source, selection, by, bucket_ns, parameters.limit(), now_ns)?)
         }
-        ("summary", None) => {
-            let profile = ProcessProfile::of(source, selection, now_ns)?;
-            json("summary", &Summary::new(&profile))
-        }
-        ("top", None) => {
-            let one = parameters.order.map(|order| [order]);
-            let mut report = table::Report::of_methods(parameters.limit());
-            (report.naming, report.verbose) = (parameters.naming, parameters.verbose);
-            report.orders = one.as_ref().map_or(report.orders, |one| one);
-            report.width = parameters.width;
-            match parameters.json {
-                true => json("top", &table::report_json(source, selection, report, now_ns)?),
-                false => text("top", table::report(source, selection, report, now_ns)?),
-            }
-        }
+        ("summary", None) => json("summary", &Summary::new(&ProcessProfile::of(source, selection, now_ns)?)),
+        ("top", None) => top(source, parameters, now_ns),
         ("top", Some("threads")) => {
             let profile = ProcessProfile::of(source, selection, now_ns)?;
             match parameters.json {
@@ -150,6 +108,54 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
         ("diff", kind) => diff(source, parameters, kind, now_ns),
         ("view", Some(name)) => text("view", view(name, source, selection, parameters.limit(), now_ns)?),
         _ => Err(QueryError::UnknownQuestion),
+    }
+}
+
+fn methods(source: &dyn Source, parameters: &Parameters, now_ns: u64) -> Result<Answer, QueryError> {
+    let selection = &parameters.selection;
+    let (flat, span) = Flat::named(source, selection, parameters.naming, now_ns)?;
+    let (methods, left_out) = flat.top_methods(parameters.order.unwrap_or_default(), parameters.limit());
+    let modes = Modes::of(source, selection, now_ns)?;
+    json(
+        "methods",
+        &json!({
+            "span": span, "total_ns": flat.total_ns(), "samples": flat.samples(), "modes": modes.names(),
+            "methods": methods, "rows_left_out": left_out, "warnings": flat.warning().as_slice(),
+        }),
+    )
+}
+
+fn lines(
+    source: &dyn Source,
+    parameters: &Parameters,
+    is_text: bool,
+    now_ns: u64,
+) -> Result<Answer, QueryError> {
+    let lines = Lines::of(source, &parameters.selection, now_ns)?;
+    let method = lines.method(source, parameters.method().ok())?;
+    if is_text && method.lines.is_empty() {
+        return Err(QueryError::NoMethod(method.method));
+    }
+    let (span, total_ns) = (lines.span(), lines.total_ns());
+    match is_text {
+        true => text("lines", lines.text(&method)),
+        false => json("lines", &json!({ "span": span, "total_ns": total_ns, "method": method })),
+    }
+}
+
+fn top(source: &dyn Source, parameters: &Parameters, now_ns: u64) -> Result<Answer, QueryError> {
+    let one = parameters.order.map(|order| [order]);
+    let usual = table::Report::of_methods(parameters.limit());
+    let report = table::Report {
+        naming: parameters.naming,
+        verbose: parameters.verbose,
+        orders: one.as_ref().map_or(usual.orders, |one| one),
+        width: parameters.width,
+        ..usual
+    };
+    match parameters.json {
+        true => json("top", &table::report_json(source, &parameters.selection, report, now_ns)?),
+        false => text("top", table::report(source, &parameters.selection, report, now_ns)?),
     }
 }
 
@@ -204,7 +210,7 @@ fn spans_json([before, after]: [Span; 2], [before_ns, after_ns]: [u64; 2]) -> Va
 fn tree_answer(
     question: &'static str,
     tree: &Tree,
-    span: &impl Serialize,
+    span: &Span,
     max_nodes: usize,
 ) -> Result<Answer, QueryError> {
     let (columns, LeftOut { nodes, cpu_ns }) = tree.pruned(max_nodes);
