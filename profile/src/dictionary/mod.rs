@@ -350,7 +350,7 @@ impl Dictionary {
         number
     }
 
-    /// As [`add_method`](Self::add_method).
+    /// Adds a row like [`add_method`](Self::add_method).
     fn add_frame(&mut self, row: FrameRow) -> u32 {
         if let Some(&known) = self.index.frame_of.get(&row.id) {
             return known;

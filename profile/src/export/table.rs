@@ -124,7 +124,7 @@ pub fn report(
     now_ns: u64,
 ) -> Result<String, QueryError> {
     let hot = Hot::of(source, selection, report, now_ns)?;
-    let whole = Cell { samples: hot.flat.samples(), cpu_ns: hot.flat.total_ns() };
+    let whole = Sum { samples: hot.flat.samples(), cpu_ns: hot.flat.total_ns() };
     let time = hot.modes.time();
     let mut text = match &hot.profile {
         Some(profile) => account(profile, whole, report.verbose),
@@ -195,7 +195,7 @@ fn is_few(samples: u64) -> bool {
 }
 
 /// Returns the account of CPU time in one line, and with `verbose` how the samples were collected.
-fn account(profile: &ProcessProfile, selected: Cell, verbose: bool) -> String {
+fn account(profile: &ProcessProfile, selected: Sum, verbose: bool) -> String {
     let summary = Summary::new(profile);
     let mut text = summary.sentence() + "\n";
     if profile.is_part() {
@@ -371,7 +371,7 @@ fn push_table(
     methods: &[MethodCost],
     order: Order,
     time: &str,
-    whole: Cell,
+    whole: Sum,
 ) {
     if methods.is_empty() {
         return;

@@ -44,7 +44,7 @@ pub struct Session {
     pub uneven_batches: u64,
     /// Samples received.
     pub samples: u64,
-    /// Of these, samples whose newest Java frame is that of a later point.
+    /// Samples whose newest Java frame is that of a later point; part of `samples`.
     pub biased: u64,
     /// CPU time that they represent.
     pub sampled_ns: u64,
