@@ -34,6 +34,7 @@ use connections::Place;
 use failure::Failure;
 use metrics::Metrics;
 pub use metrics::Probe;
+use profile::api::question::{self, Answer};
 use profile::query::error::QueryError;
 use profile::source::Source;
 use profile::source::deadline::{CancelOnDrop, Deadline, WithDeadline};
