@@ -4,7 +4,7 @@ mod storm;
 
 use std::collections::BTreeMap;
 
-use java_tests::binaries::{agent, example};
+use java_tests::binaries::example;
 use java_tests::{Jdk, Stacks, Workload, api_client, api_example, native_library, on_every_jdk, rare_events};
 use storm::Verdicts;
 
