@@ -179,7 +179,7 @@ on_jdks! { concurrent 17;
             assert_eq!(agents(jvm.pid), std::slice::from_ref(&agent_text));
         });
         with_burner(jdk, &launcher(&without), &[], |jvm, folder| {
-            assert_refused(&attach(&options, folder, jvm.pid), "name that path with --agent");
+            assert_refused(&attach(&options, folder, jvm.pid), "pass that path with --agent");
         });
     }
 }
