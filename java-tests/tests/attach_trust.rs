@@ -271,7 +271,8 @@ fn modes_of_private_folders(jdk: &Jdk) -> Vec<u32> {
         let log = attaching.stderr.take().expect("piped");
         BufReader::new(log).read_line(&mut line).expect("a line");
         assert!(line.contains("Ctrl-C ends the profile only"), "{line}");
-        let entries = fs::read_dir(format!("/proc/{}/root/tmp", jvm.pid)).expect("a folder");
+        let root = PathBuf::from(format!("/proc/{}/root", jvm.pid));
+        let entries = fs::read_dir(root.join("tmp")).expect("a folder");
         let is_ours = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("tickwalk-");
         let mode = |entry: fs::DirEntry| entry.metadata().expect("a folder").permissions().mode() & 0o777;
         modes = entries.map(|entry| entry.expect("an entry")).filter(is_ours).map(mode).collect();

@@ -159,7 +159,7 @@ pub fn decode_frame<M: prost::Message + Default>(framed: &[u8]) -> Result<M, Fra
     }
 }
 
-/// Whether the messages of a stream have checksums, which its first message shows.
+/// The rule for checksums of a stream's messages; its first message decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
     /// The agent is of an early version; a checksum is compared if there is one.

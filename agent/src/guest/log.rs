@@ -56,7 +56,8 @@ pub fn install(level: LevelFilter) {
     }
 }
 
-/// Directs log lines to the file at `path`, or to standard error. If the file cannot be opened, one line says so.
+/// Makes the file at `path` the place of later log lines, or standard error if there is no path. If the file cannot be
+/// opened, one line on standard error says so, and later lines follow it there.
 pub fn write_to(path: Option<&Path>) {
     let opened = path.map(LogFile::open);
     let refusal = opened.as_ref().and_then(|opened| opened.as_ref().err().map(ToString::to_string));

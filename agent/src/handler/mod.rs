@@ -1,4 +1,4 @@
-//! What runs in a signal handler at a tick, and the memory that it uses.
+//! The signal handler that takes samples, and the memory that it uses.
 //!
 //! [`install`] has the kernel call [`on_tick`]. It finds its thread in the [`slots`], has [`expiration`] decide whether
 //! the tick is a sample, and leaves a [`snapshot`] of the stack and a request in the [`rings`]. [`memory`] is made

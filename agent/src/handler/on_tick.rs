@@ -41,7 +41,7 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
     }
 }
 
-/// Samples the running thread if the draw says so.
+/// Takes a sample of the running thread if this expiration is drawn, and repeats a system call that the signal ended.
 ///
 /// # Safety
 /// The context is the kernel's.

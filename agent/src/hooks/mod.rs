@@ -18,8 +18,7 @@ use stackwalk::{Frame, HotSpot, LiveMemory, Memory, Stop};
 
 use crate::jvmti::{Jvmti, JvmtiError};
 
-/// Whether the hooks are in this build.
-pub const ENABLED: bool = cfg!(feature = "hooks");
+pub use agent_options::debug::HAS_HOOKS as ENABLED;
 
 /// Follows the profiles of this process.
 pub trait Observer: Send + Sync {
@@ -100,7 +99,7 @@ pub unsafe fn captured(slot: u32, thread: &AtomicU64, ticks: u64, cycles: u64, c
 /// Panics once if `debug=panic:callback` demands it.
 ///
 /// # Panics
-/// That is its purpose.
+/// Once, if the option is set.
 pub fn panic_in_callback(hooks: Hooks) {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
     let panics = ENABLED && hooks.panics_at_start && !HAS_PANICKED.swap(true, Ordering::Relaxed);

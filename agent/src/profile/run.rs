@@ -84,7 +84,7 @@ pub fn stop(vm: Vm) -> Result<(), Refusal> {
 pub fn stop_at_exit(reason: &'static str) {
     state::record().next = None;
     if let Some(session) = state::take_running() {
-        // The process ends soon: the sampler thread need not give its memory back.
+        // The process ends soon: nothing waits until the sampler thread has freed its memory.
         let _: Stopped = session.stop(reason);
         results::write_at_end();
     }

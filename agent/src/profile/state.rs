@@ -22,7 +22,7 @@ use crate::jvmti::mark::{self, Mark};
 use crate::jvmti::{ThreadRef, guard};
 use agent_options::Options;
 
-/// How far the present profile has come.
+/// The stage of the present profile.
 enum Stage {
     /// There is none.
     Free,

@@ -1,4 +1,4 @@
-//! Where the results of a profile come from and go to: a recording, maybe without a name, and the file for the end.
+//! The files of a profile: the recording, which may have no name, and the result that is written from it at the end.
 
 use std::fs::File;
 use std::io;

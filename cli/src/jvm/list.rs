@@ -19,7 +19,7 @@ use super::process::{MappedFile, Process, user_name};
 /// Most bytes of a JDK's file `release` that are read; those of JDK 11 to 25 have at most 2 KiB.
 const MAX_RELEASE: u64 = 64 << 10;
 
-/// Whether a JVM can be profiled.
+/// The state of a JVM in the list: profiled, ready to be profiled, or the obstacle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {

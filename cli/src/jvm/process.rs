@@ -63,7 +63,7 @@ pub struct MappedFile {
 impl Process {
     /// Returns the process with this id, which need not exist.
     pub fn of(id: i32) -> Self {
-        let root = fs::metadata(format!("/proc/{id}/root/."));
+        let root = fs::metadata(format!("/proc/{id}/root"));
         let is_hidden = root.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         Self { id, is_hidden }
     }

@@ -23,7 +23,7 @@ const EXEMPT: u64 = 1 << 21 | 1 << 24;
 /// Stack size of the thread that is started as a test.
 const PROBE_STACK: usize = 64 << 10;
 
-/// Whether threads can be started.
+/// The result of the check that the JVM may start more threads.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Room {
     Enough,

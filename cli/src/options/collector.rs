@@ -201,7 +201,7 @@ impl CollectorArguments {
     /// Checks the options together.
     pub fn resolve(mut self) -> anyhow::Result<CollectorOptions> {
         if self.replaces_store {
-            // What the file says about its store has no effect.
+            // Another option replaces the store, so a store in the configuration file is ignored.
             self.store = None;
         } else if let (None, Some(option)) = (&self.store, self.option_of_store()) {
             bail!("{option} has no effect without --store; add --store or leave it out");

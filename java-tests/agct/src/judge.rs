@@ -129,8 +129,8 @@ pub fn judge(case: &Case, relation: &mut impl FnMut(u64, i32, u64) -> Relation) 
 /// True if the newest frame that both lists have in common is at another call in ours, at number `ours` there and
 /// `theirs` in the other list, and all of ours that are newer return to calls that their compiled code lists.
 ///
-/// Where a method calls itself the frame may be one that theirs has newer, perhaps at an unknown bytecode, or at
-/// another one if it was interrupted there: the lists then differ elsewhere.
+/// If a method calls itself, the common frame may be another activation of it, which the other list has nearer to its
+/// newest end, perhaps with an unknown or a different bci: then the lists differ somewhere else.
 fn is_at_other_call(case: &Case, ours: usize, theirs: usize) -> bool {
     let (Some(shared), Some((_, bci))) = (case.ours.get(ours), case.theirs.get(theirs)) else { return false };
     let may_be = |at: usize, bci: i32| at == 0 || bci < 0 || bci == shared.bci;

@@ -1,4 +1,4 @@
-//! What the walker needs of a HotSpot VM: offsets from its tables, bounds of its code, its version.
+//! Facts about a HotSpot VM that the walker needs: offsets from its tables, bounds of its code, its version.
 //!
 //! Two steps, because the layout can be read before the VM has started: [`HotSpot::read_tables`] works
 //! as soon as libjvm is loaded (in `Agent_OnLoad`), [`HotSpot::start`] needs an initialised VM.

@@ -12,8 +12,8 @@ use queue::{Capacity, SizeRange};
 use sampler_thread::drain::pace::PaceTuning;
 use sampler_thread::hooks::Hooks as SamplerHooks;
 
-/// Whether this build has the developers' hooks.
-const HAS_HOOKS: bool = cfg!(feature = "hooks");
+/// True in builds with the developers' hooks (cargo feature `hooks`).
+pub const HAS_HOOKS: bool = cfg!(feature = "hooks");
 
 /// The form of values, for the message to the user.
 pub const FORM: &str = if HAS_HOOKS {

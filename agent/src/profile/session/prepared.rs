@@ -1,4 +1,5 @@
-//! What can be done before the VM is initialised: its tables, the signal, the destinations.
+//! The first part of a start, before the VM is initialised: it reads the VM's tables, chooses the signal, and opens the
+//! destinations.
 
 use std::ops::Range;
 use std::path::PathBuf;
