@@ -62,8 +62,9 @@ pub use workload::{CARRIER_CLOCK_OPTION, Workload, create_end_file};
 /// Makes one test per JDK from a function of a [`Jdk`]: `name::jdk11`, `name::jdk17`, ...
 ///
 /// `on_jdks!(21, 25; ...)` restricts it to some JDKs.
-/// A test runs exclusively, while no other test of the program runs a JVM. With `concurrent;`
-/// (`on_jdks!(concurrent 21, 25; ...)`) it runs concurrently with others; its checks must not depend on the load.
+/// With `concurrent;` (`on_jdks!(concurrent 21, 25; ...)`) a test runs concurrently with others; its checks must not
+/// depend on the load. Without it the test runs exclusively, while no other test of the program runs a JVM, and is named
+/// `name::alone_on_jdk11`: `./test` runs these tests one after the other.
 #[macro_export]
 macro_rules! on_every_jdk {
     (concurrent; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
@@ -94,8 +95,12 @@ macro_rules! on_jdks {
             $($crate::on_jdks! { @test $run $feature })+
         }
     };
-    (@test $run:ident 11) => { #[test] fn jdk11() { $crate::$run(11, check); } };
-    (@test $run:ident 17) => { #[test] fn jdk17() { $crate::$run(17, check); } };
-    (@test $run:ident 21) => { #[test] fn jdk21() { $crate::$run(21, check); } };
-    (@test $run:ident 25) => { #[test] fn jdk25() { $crate::$run(25, check); } };
+    (@test on_jdk_concurrently 11) => { #[test] fn jdk11() { $crate::on_jdk_concurrently(11, check); } };
+    (@test on_jdk_concurrently 17) => { #[test] fn jdk17() { $crate::on_jdk_concurrently(17, check); } };
+    (@test on_jdk_concurrently 21) => { #[test] fn jdk21() { $crate::on_jdk_concurrently(21, check); } };
+    (@test on_jdk_concurrently 25) => { #[test] fn jdk25() { $crate::on_jdk_concurrently(25, check); } };
+    (@test on_jdk_exclusively 11) => { #[test] fn alone_on_jdk11() { $crate::on_jdk_exclusively(11, check); } };
+    (@test on_jdk_exclusively 17) => { #[test] fn alone_on_jdk17() { $crate::on_jdk_exclusively(17, check); } };
+    (@test on_jdk_exclusively 21) => { #[test] fn alone_on_jdk21() { $crate::on_jdk_exclusively(21, check); } };
+    (@test on_jdk_exclusively 25) => { #[test] fn alone_on_jdk25() { $crate::on_jdk_exclusively(25, check); } };
 }

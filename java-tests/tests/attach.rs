@@ -180,7 +180,7 @@ on_every_jdk! { concurrent;
 
 /// The list shows all JVMs and whether they can be profiled; without a process id, `attach` prints it as well.
 #[test]
-fn lists_jvms() {
+fn lists_jvms_alone_on_jdk21() {
     on_jdk_exclusively(21, |jdk| {
         let mut listed: Vec<(i32, Vec<String>)> = Vec::new();
         for option in ["-Xmx64m", "-Xrs", "-XX:-UsePerfData"] {
@@ -211,7 +211,7 @@ fn lists_jvms() {
 
 /// SIGQUIT, with which the command reaches a JVM, would kill a process that does not handle it.
 #[test]
-fn refuses_processes_that_do_not_handle_sigquit() {
+fn refuses_processes_that_do_not_handle_sigquit_alone_on_jdk17() {
     on_jdk_exclusively(17, |jdk| {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let end_file = folder.path().join("end-file");

@@ -56,7 +56,7 @@ on_every_jdk! { concurrent;
 /// Two JVMs of different versions send to one collector, which is killed with SIGKILL and restarted. The store then has
 /// for each thread, to the nanosecond, the CPU time in the account that its agent also wrote to a file.
 #[test]
-fn stores_each_thread_of_two_jvms_after_a_restart() {
+fn stores_each_thread_of_two_jvms_after_a_restart_alone_on_jdk17_and_25() {
     on_jdk_exclusively(17, |old: &Jdk| on_jdk(25, |new: &Jdk| check_two_jvms([old, new])));
 }
 
@@ -219,7 +219,7 @@ fn fill(path: &Path) {
 /// Two JVMs of different versions stream at once. In the second, one of five equal stages is slower, and a comparison
 /// reports it as the largest change.
 #[test]
-fn finds_a_regression_between_two_live_jvms() {
+fn finds_a_regression_between_two_live_jvms_alone_on_jdk17_and_25() {
     on_jdk_exclusively(17, |old: &Jdk| on_jdk(25, |new: &Jdk| check_regression(old, new)));
 }
 

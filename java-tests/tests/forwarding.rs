@@ -157,7 +157,7 @@ fn assert_metrics_are_documented(metrics: &Value) {
 
 /// OpenTelemetry's environment variables have an effect only with `--forward env`.
 #[test]
-fn ignores_the_environment_by_default() {
+fn ignores_the_environment_by_default_alone_on_jdk17() {
     on_jdk_exclusively(17, |jdk: &Jdk| {
         for (arguments, is_sent) in [(&[][..], false), (&["--forward", "env"][..], true)] {
             let directory = tempfile::tempdir().expect("a temporary folder");
