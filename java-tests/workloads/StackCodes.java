@@ -8,6 +8,8 @@ public final class StackCodes {
     /** Rounds after which what has not been seen is given up. */
     private static final int MAX_ROUNDS = 20_000;
 
+    static native void states();
+
     static native void start();
 
     static native void begin();
@@ -15,8 +17,6 @@ public final class StackCodes {
     static native long collected();
 
     static native long walks();
-
-    static native long deoptimised();
 
     static native void end();
 
@@ -63,6 +63,7 @@ public final class StackCodes {
 
     public static void main(String[] arguments) {
         System.load(arguments[0]);
+        states();
         start();
         begin();
         Object[] values = {1, 2, "three", 4};

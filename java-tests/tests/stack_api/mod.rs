@@ -274,13 +274,15 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// Codes of walks that find no frame, each forced by a wrong context or by walks inside of walks, and the kind of
-    /// a trace that is taken while a collector stops the program.
+    /// Codes of walks that find no frame, each forced by a wrong context, by an anchor without a frame, or by walks inside
+    /// of walks, and the kinds of traces taken while a frame is being replaced and while a collector stops the program.
     fn codes_and_kinds(jdk) {
         let client = api_client("stackcodes", &["jep435", "calltrace"]);
         let run = Workload::new("StackCodes").argument(client.display()).run_with_agent(jdk, "mode=api,strict");
         assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
         let answers = Answers::parse(&run.stdout);
+        answers.check("replaced frame", &["kind 3 frames 2"]);
+        answers.check("no frame at the anchor", &["-4"]);
         for (way, code) in
             [("nowhere", "-5"), ("interpreter", "-6"), ("deoptimisation", "-9"), ("too many", "-7")]
         {

@@ -3,6 +3,7 @@
  * signal walks once as it came and once with one of the wrong contexts. An agent, and the library of StackCodes.java.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,7 +17,7 @@
 #include <profile.h>
 #include <tickwalk_calltrace.h>
 
-enum { DEPTH = 256, CODES = 16, KINDS = 8 };
+enum { DEPTH = 256, CODES = 16 };
 
 /* Of the iterator generation, whose header declares types of the same names. */
 int ASGST_RunWithIterator(void *context, int32_t options, void (*fun)(void *, void *), void *argument);
@@ -27,7 +28,6 @@ static const char *const NAMES[WAYS] = {"nowhere", "interpreter", "deoptimisatio
 /* Walks by way and code, by how much it is below 0; those with frames come in the place of code 1, 0. */
 static atomic_long codes[WAYS][CODES];
 static atomic_long with_frames[WAYS];
-static atomic_long kinds[KINDS];
 static atomic_long signals;
 static void *interpreter, *deoptimisation;
 
@@ -61,7 +61,6 @@ static void on_tick(int signal, siginfo_t *info, void *interrupted) {
   ASGST_CallTrace trace = {12345, 99, frames, NULL};
   AsyncGetStackTrace(&trace, DEPTH, interrupted, 0);
   if (trace.num_frames <= 0) return;
-  if (trace.kind < KINDS) atomic_fetch_add(&kinds[trace.kind], 1);
   Way way = (Way)(atomic_fetch_add(&signals, 1) % WAYS);
   ucontext_t context = *(ucontext_t *)interrupted;
   int code = 1;
@@ -112,11 +111,6 @@ JNIEXPORT jlong JNICALL Java_StackCodes_walks(JNIEnv *env, jclass class) {
   return signals;
 }
 
-JNIEXPORT jlong JNICALL Java_StackCodes_deoptimised(JNIEnv *env, jclass class) {
-  (void)env, (void)class;
-  return kinds[ASGST_DEOPT_TRACE];
-}
-
 JNIEXPORT void JNICALL Java_StackCodes_end(JNIEnv *env, jclass class) {
   (void)env, (void)class;
   struct itimerval never = {{0, 0}, {0, 0}};
@@ -129,6 +123,62 @@ JNIEXPORT void JNICALL Java_StackCodes_end(JNIEnv *env, jclass class) {
       if (codes[way][code]) printf("%d\n", -code);
     }
   }
+  fflush(stdout);
+}
+
+/* ---- States that last for some instructions of the VM: set by hand for one walk ---- */
+
+static uint64_t table_number(const char *symbol) { return *(uint64_t *)dlsym(RTLD_DEFAULT, symbol); }
+
+/* Returns the offset of a field from the table of fields that libjvm exports; ends the process if it is not there. */
+static uint64_t offset_of(const char *type, const char *field) {
+  const char *row = *(const char **)dlsym(RTLD_DEFAULT, "gHotSpotVMStructs");
+  uint64_t at_type = table_number("gHotSpotVMStructEntryTypeNameOffset");
+  uint64_t at_field = table_number("gHotSpotVMStructEntryFieldNameOffset");
+  uint64_t at_offset = table_number("gHotSpotVMStructEntryOffsetOffset");
+  for (; *(char **)(row + at_type); row += table_number("gHotSpotVMStructEntryArrayStride")) {
+    if (strcmp(*(char **)(row + at_type), type) || strcmp(*(char **)(row + at_field), field)) continue;
+    return *(uint64_t *)(row + at_offset);
+  }
+  fprintf(stderr, "%s has no field %s\n", type, field);
+  exit(1);
+}
+
+/* Returns the JavaThread of the calling thread. */
+static char *java_thread(JNIEnv *env) {
+  jclass class = (*env)->FindClass(env, "java/lang/Thread");
+  jmethodID current = (*env)->GetStaticMethodID(env, class, "currentThread", "()Ljava/lang/Thread;");
+  jobject thread = (*env)->CallStaticObjectMethod(env, class, current);
+  return (char *)(*env)->GetLongField(env, thread, (*env)->GetFieldID(env, class, "eetop", "J"));
+}
+
+JNIEXPORT void JNICALL Java_StackCodes_states(JNIEnv *env, jclass class) {
+  (void)class;
+  char *thread = java_thread(env);
+  char *anchor = thread + offset_of("JavaThread", "_anchor");
+  void **sp = (void **)(anchor + offset_of("JavaFrameAnchor", "_last_Java_sp"));
+  void **pc = (void **)(anchor + offset_of("JavaFrameAnchor", "_last_Java_pc"));
+  void **replacing = (void **)(thread + offset_of("JavaThread", "_vframe_array_head"));
+
+  /* The record of a frame that is being replaced; sp and pc are two of its first words. */
+  uint64_t record[8] = {16, 16, 16, 16, 16, 16, 16, 16};
+  ASGST_CallFrame frames[DEPTH];
+  ASGST_CallTrace trace = {12345, 99, frames, NULL};
+  void *kept = *replacing;
+  *replacing = record;
+  AsyncGetStackTrace(&trace, DEPTH, NULL, 0);
+  *replacing = kept;
+  printf("== replaced frame\nkind %d frames %d\n", trace.kind, trace.num_frames);
+
+  /* An anchor whose frame is none. */
+  uint64_t no_frame[4] = {16, 16, 16, 16};
+  void *kept_sp = *sp, *kept_pc = *pc;
+  *sp = &no_frame[1];
+  *pc = (void *)16;
+  int code = ticks(NULL);
+  *sp = kept_sp;
+  *pc = kept_pc;
+  printf("== no frame at the anchor\n%d\n", code);
   fflush(stdout);
 }
 
