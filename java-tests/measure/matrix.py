@@ -76,7 +76,7 @@ LIBRARIES = {"JniHeavy": ["jniheavy", "jnilate"], "Panama": ["panama"]}
 CC_OPTIONS = ["-O2", "-fPIC", "-shared", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-Wall"]
 PAGE_MARKS = ("<!-- matrix -->\n", "<!-- end of matrix -->\n")
 ALL_FLAGS = ["default", "Xint", "Xcomp", "C1", "OneHeap", "Serial", "Parallel", "G1", "ZGC", "Shenandoah", "Compact",
-             "FramePointer", "NoOSR", "NoAVX", "NoSHA", "AOTCache", "SingleStep"]
+             "Preview", "FramePointer", "NoOSR", "NoAVX", "NoSHA", "AOTCache", "SingleStep"]
 # Share of true roots below which a cell is listed with its stop reasons: by flags, and for other flags.
 MIN_SHARE = {"default": 0.9995}
 MIN_SHARE_OTHERWISE = 0.995
@@ -104,6 +104,8 @@ def flags_of(name, jdk):
         "ZGC": experimental + ["-XX:+UseZGC"] + (["-XX:+ZGenerational"] if jdk == 21 else []),
         "Shenandoah": experimental + ["-XX:+UseShenandoahGC"],
         "Compact": ["-XX:+UseCompactObjectHeaders"] if jdk >= 25 else None,
+        # Classes of the JDK become value classes, with calling conventions and adapters of their own.
+        "Preview": ["--enable-preview"] if jdk >= 28 else None,
         "FramePointer": ["-XX:+PreserveFramePointer"],
         # Loops are entered interpreted and left compiled by default.
         "NoOSR": ["-XX:-UseOnStackReplacement"],
