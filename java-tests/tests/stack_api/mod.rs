@@ -274,8 +274,8 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
-    /// Codes of walks that find no frame, each forced by a wrong context, by an anchor without a frame, or by walks inside
-    /// of walks, and the kinds of traces taken while a frame is being replaced and while a collector stops the program.
+    /// Codes of walks that find no frame, each forced by a wrong context, an anchor without a frame or walks inside of
+    /// walks, and the kinds of traces taken while a frame is being replaced and while a collector stops the program.
     fn codes_and_kinds(jdk) {
         let client = api_client("stackcodes", &["jep435", "calltrace"]);
         let run = Workload::new("StackCodes").argument(client.display()).run_with_agent(jdk, "mode=api,strict");
