@@ -63,8 +63,8 @@ pub use workload::{CARRIER_CLOCK_OPTION, Workload, create_end_file};
 ///
 /// `on_jdks!(21, 25; ...)` restricts it to some JDKs.
 /// With `concurrent;` (`on_jdks!(concurrent 21, 25; ...)`) a test runs concurrently with others; its checks must not
-/// depend on the load. Without it the test runs exclusively, while no other test of the program runs a JVM, and is named
-/// `name::alone_on_jdk11`: `./test` runs these tests one after the other.
+/// depend on the load. Without it no other test of the program runs a JVM meanwhile, and the test is named
+/// `name::alone_on_jdk11`, because `./test` runs these tests one after the other.
 #[macro_export]
 macro_rules! on_every_jdk {
     (concurrent; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
