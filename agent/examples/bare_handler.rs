@@ -1,8 +1,9 @@
-//! Runs the handler over stacks of given sizes, without a JVM: `java-tests/measure/aarch64 count` counts its instructions; with the
-//! argument `time` it prints how long the handler takes, by the counter of the processor.
+//! Runs the handler over stacks of given sizes, without a JVM: `java-tests/measure/aarch64 count` counts its
+//! instructions; with the argument `time` it prints how long the handler takes, by the counter of the processor.
 //!
-//! The first run of a size finds the interrupted sp; the others come from the same place, with the upper bound of the stack at
-//! that distance. The thread has a `JavaThread` of zeros, so the handler reads all its fields; no virtual thread is mounted.
+//! The first run of a size finds the interrupted sp; the others come from the same place, with the upper bound of the
+//! stack at that distance. The thread has a `JavaThread` of zeros, so the handler reads all its fields; no virtual
+//! thread is mounted.
 #![allow(unsafe_code, reason = "installs the handler and sends it signals")]
 
 #[allow(clippy::expect_used, clippy::multiple_unsafe_ops_per_block, reason = "shared with tests")]

@@ -1,5 +1,5 @@
-//! A CPU-time profiler in Rust over the iterator stack-walk API: a timer, a handler, and at the end of the JVM counts of walks
-//! by code, a list of methods and a flame graph. `profiler.c` is the same in C.
+//! A CPU-time profiler in Rust over the iterator stack-walk API: a timer, a handler, and at the end of the JVM counts
+//! of walks by code, a list of methods and a flame graph. `profiler.c` is the same in C.
 //!
 //!   cargo build --release -p agent --lib --example rust_profiler
 //!   java -agentpath:target/release/libtickwalk.so=mode=api \

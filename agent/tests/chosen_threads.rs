@@ -1,5 +1,5 @@
-//! A thread that is renamed so that the options choose it, or leave it out, gets a timer or loses it; where the VM
-//! is asked for stacks it has none, and its CPU time is claimed with each answer.
+//! A thread that is renamed so that the options choose it, or leave it out, gets a timer or loses it. If the VM walks
+//! the stacks itself, the thread has no timer, and its CPU time is claimed with each answer.
 
 mod support;
 

@@ -16,11 +16,11 @@ pub enum Address {
         /// Port; a listener at port 0 gets a free port from the system.
         port: u16,
     },
-    /// As TCP, with TLS.
+    /// TCP host and port, with TLS.
     Tls {
         /// Name or address.
         host: String,
-        /// As for TCP.
+        /// Port, 0 for a free one.
         port: u16,
     },
 }

@@ -266,8 +266,8 @@ fn the_sample_type_of_otlp_does_not_depend_on_the_interval() {
     }
 }
 
-/// What the specification's checker (`profcheck` of the OpenTelemetry project) requires, of profiles of real JVMs and
-/// of profiles with one kind of frame only.
+/// The requirements of the specification's checker (`profcheck` of the OpenTelemetry project) hold for profiles of real
+/// JVMs and for profiles with one kind of frame only.
 #[test]
 fn otlp_has_what_the_specification_requires() {
     for name in ["h2-25", "planted-17", "planted-25", "lossy-21", "steady-25", "virtual-25"] {

@@ -29,7 +29,7 @@ use tonic::{Request, Response, Status};
 
 const NOW_NS: u64 = 1_790_000_100_000_000_000;
 
-/// What a receiver does with one request.
+/// The reaction of a receiver to one request.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Take,
@@ -47,7 +47,7 @@ struct Taken {
     headers: HashSet<String>,
 }
 
-/// What all incarnations of a receiver have in common.
+/// State that a receiver keeps when it is restarted.
 struct Memory {
     deeds: Box<dyn Fn(usize) -> Deed + Send + Sync>,
     taken: Mutex<Taken>,

@@ -50,7 +50,7 @@ impl Fixture {
         answer
     }
 
-    /// Asks `path` until the answer contains `text`: threads end a moment after their last visible act.
+    /// Requests `path` until the answer contains `text`: threads end a moment after their last visible act.
     fn await_answer(&self, path: &str, text: &str) {
         let mut answers = std::iter::repeat_with(|| self.get(path)).take(2000);
         assert!(answers.any(|answer| answer.contains(text)), "{}: no {text:?}", self.get(path));

@@ -74,7 +74,7 @@ fn part(heading: &str) -> &'static str {
     rest.split("\n##").next().expect("a part")
 }
 
-/// What stands between backticks, in lines that begin with `start`.
+/// Returns the texts between backticks, of lines that begin with `start`.
 fn quoted(text: &'static str, start: &str) -> Vec<&'static str> {
     let lines = text.lines().filter(|line| line.starts_with(start));
     lines.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
@@ -396,7 +396,7 @@ fn a_profile_of_the_next_seconds_has_what_arrives() {
 
 /// Each metric and each label of the dashboard in `cli/packaging`, after queries and samples that make all of them.
 #[test]
-fn the_dashboard_asks_for_metrics_that_exist() {
+fn the_dashboard_queries_metrics_that_exist() {
     let dashboard = include_str!("../../cli/packaging/grafana-dashboard.json");
     let dashboard: Value = serde_json::from_str(dashboard).expect("JSON");
     let mut expressions = Vec::new();

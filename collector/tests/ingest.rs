@@ -389,7 +389,7 @@ fn slow_senders_are_disconnected() {
     }
 }
 
-/// As `converse`, for a server that may close before it has read everything.
+/// Sends `bytes` and reads the answers of a server that may close before it has read everything.
 fn answers_to(mut stream: UnixStream, bytes: &[u8]) -> (u64, Option<String>) {
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);

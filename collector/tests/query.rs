@@ -232,7 +232,7 @@ fn callers_and_callees_split_the_time_of_a_method() {
 }
 
 #[test]
-fn pruning_keeps_totals_and_tells_how_much_is_left_out() {
+fn pruning_keeps_totals_and_says_how_much_is_left_out() {
     let both = Both::of(shop(false));
     let full = both.ask("flamegraph", &[]);
     let pruned = both.ask("flamegraph", &[("max_nodes", "50")]);

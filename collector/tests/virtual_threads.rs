@@ -21,7 +21,7 @@ fn stream() -> Stream {
     stream_naming([true, true])
 }
 
-/// As [`stream`], where the virtual thread's name was sent with these of its carriers.
+/// The same, with the virtual thread's name sent with these of its carriers only.
 fn stream_naming(carriers: [bool; 2]) -> Stream {
     let [first, second] = carriers.map(|is_named| if is_named { "order" } else { "" });
     let mut stream = Stream::new();

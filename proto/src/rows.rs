@@ -19,7 +19,7 @@ pub struct Row {
     pub stack: u32,
     /// CPU time of the sample, nanoseconds.
     pub cpu_ns: u64,
-    /// As `SampleBatch.flags`.
+    /// `SampleBatch.flags`.
     pub flags: u32,
     /// Samples merged into the row.
     pub count: u64,

@@ -1,8 +1,8 @@
 //! Messages whose texts can be shown.
 //!
 //! Names come from programs, and messages from agents that may be hostile, but tables and logs show their texts. So
-//! code that decodes a message for readers calls [`AgentMessage::shown`]. Messages that are only kept or passed on remain
-//! unchanged.
+//! code that decodes a message for readers calls [`AgentMessage::shown`]. Messages that are only kept or passed on
+//! remain unchanged.
 
 use crate::characters::show;
 use crate::v1::{AgentMessage, Hello, Statistics, ThreadAccount, agent_message::Body};

@@ -1,5 +1,5 @@
-//! The iterator stack-walk API in Rust: walks and names of `profile2.h`. A client includes this file as a module and links
-//! with nothing; the functions are those of `libtickwalk.so`, which is loaded before the client.
+//! The iterator stack-walk API in Rust: walks and names of `profile2.h`. A client includes this file as a module and
+//! links with nothing; the functions are those of `libtickwalk.so`, which is loaded before the client.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 

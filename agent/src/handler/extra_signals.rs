@@ -55,7 +55,7 @@ const _: () = assert!(size_of::<TimerInfo>() == size_of::<libc::siginfo_t>());
 struct Last {
     /// Claimed periods before it.
     periods: u64,
-    /// Looks since then; 0 if none was sent.
+    /// Looks since that signal; 0 if none was sent.
     looks: u32,
 }
 

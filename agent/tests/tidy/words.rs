@@ -63,9 +63,6 @@ struct Allowance {
 }
 
 const ALLOWANCES: &[Allowance] = &[
-    Allowance { folder: "agent", turns: 69, wide: 5 },
-    Allowance { folder: "collector", turns: 28, wide: 0 },
-    Allowance { folder: "proto", turns: 1, wide: 1 },
     Allowance { folder: "sampler-thread", turns: 20, wide: 45 },
     Allowance { folder: "stackwalk", turns: 28, wide: 100 },
 ];

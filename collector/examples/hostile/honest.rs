@@ -172,8 +172,8 @@ pub fn stream(
     Ok(sent)
 }
 
-/// What `store` has of the sessions `sent`, partition by partition: how many have the CPU time of each thread and have
-/// ended, and how many have all names.
+/// Counts the sessions `sent` that `store` holds, partition by partition: those that have ended with the CPU time of
+/// each thread, and those with all names.
 pub fn check(store: &Store, sent: &[Sent]) -> Result<Counts, Box<dyn Error>> {
     let (Some(first), Some(last)) = (sent.first(), sent.last()) else { return Ok(Counts::default()) };
     let index = |session: u64| sent.binary_search_by_key(&session, |sent| sent.session).ok();

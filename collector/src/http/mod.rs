@@ -88,7 +88,7 @@ impl HttpServer {
         HttpServer::start_for(Access::default(), address, source, probe)
     }
 
-    /// As [`HttpServer::start`], with access control.
+    /// Serves `source` on `address`, with access control.
     ///
     /// # Errors
     /// If listening on the address fails or threads cannot be started; `PermissionDenied` for an address beyond the

@@ -88,7 +88,7 @@ impl Server {
         Server::start_for(Access::default(), address, destination, limits)
     }
 
-    /// As [`Server::start`], with access control.
+    /// Starts a server with access control.
     ///
     /// # Errors
     /// As [`Server::start`]; `PermissionDenied` for an unencrypted address beyond the loopback interface, and
@@ -102,7 +102,7 @@ impl Server {
         Self::serve(Listener::bind(address, &access)?, access, destination, limits)
     }
 
-    /// As [`Server::start`], on a Unix socket that is bound to `path` already; the caller removes the file.
+    /// Starts a server on a Unix socket that is bound to `path` already; the caller removes the file.
     ///
     /// # Errors
     /// If the listener thread cannot be started.

@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 use super::memory::{CONNECTED_SHARE, PartitionMemory};
 use super::session::{StoredSession, Symbols};
 
-/// As [`CONNECTED_SHARE`], for sessions without a connection.
+/// The same share for sessions without a connection.
 const OTHERS_SHARE: usize = 8;
 
 /// Copies to `next` the sessions of `old` that are alive at `now_ns`, and the symbols they may refer to; `connected`

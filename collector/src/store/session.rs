@@ -352,7 +352,7 @@ fn weight(entry: &impl prost::Message) -> usize {
     entry.encoded_len() + ENTRY_BYTES
 }
 
-/// As [`weight`], for an account; an encoded loss may have only two bytes.
+/// Returns the approximate memory of an account; an encoded loss may have only two bytes.
 pub(super) fn account_weight(account: &ThreadAccount) -> usize {
     weight(account) + account.lost.len() * CAUSE_BYTES
 }

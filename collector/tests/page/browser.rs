@@ -1,7 +1,7 @@
 //! A headless Chromium, driven over two pipes.
 //!
 //! Problem: what a person does on a page (keys, clicks, sizes, themes) cannot be tested from outside of a browser.
-//! Approach: Chromium speaks its DevTools protocol over descriptors 3 and 4, JSON texts that end in a zero byte; a
+//! Approach: Chromium serves its DevTools protocol on descriptors 3 and 4, JSON texts that end in a zero byte; a
 //! shell puts our two pipes there. One thread reads; replies go to the caller of the command, events are kept by page.
 //! Invariant: no step waits for a fixed time. Conditions are looked at inside the page every 10 ms until they are true,
 //! and one that is not within 20 s fails the test with what the page shows.
@@ -41,7 +41,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Where a browser is: `TICKWALK_CHROMIUM`, or a known name on the path.
+    /// Returns the browser's path: `TICKWALK_CHROMIUM`, or a known name on the path.
     pub fn find() -> Option<PathBuf> {
         if let Some(path) = std::env::var_os("TICKWALK_CHROMIUM") {
             return Some(path.into());
@@ -58,7 +58,7 @@ impl Browser {
         let mut child = Command::new("sh")
             .args(["-c", r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#, "sh"])
             .arg(program)
-            // Tests run as root in containers, where Chromium's own sandbox cannot be had; pages are ours alone.
+            // Tests run as root in containers, where Chromium's own sandbox does not work; pages are ours alone.
             .args([
                 "--headless",
                 "--no-sandbox",
@@ -151,7 +151,7 @@ fn read(from: ChildStdout, mail: &Mutex<Mail>) {
         let mut mail = mail.lock();
         if let Some(id) = message["id"].as_u64() {
             if let Some(sender) = mail.replies.remove(&id) {
-                // Nobody waits any more if the test has failed meanwhile.
+                // The receiver is gone if the test has failed meanwhile.
                 let _ = sender.send(message);
             }
         } else if let Some(session) = message["sessionId"].as_str() {
@@ -202,7 +202,7 @@ impl Page<'_> {
         self.until("location.href !== 'about:blank' && document.readyState === 'complete'");
     }
 
-    /// The value of an expression; promises are awaited.
+    /// Returns the value of an expression, or the result of its promise.
     pub fn value(&self, expression: &str) -> Value {
         let reply = self.call(
             "Runtime.evaluate",

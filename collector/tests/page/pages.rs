@@ -366,7 +366,7 @@ fn every_control_is_reachable_by_keyboard() {
     page.key("Escape");
     page.until("!state.from && !state.to");
     settle(&page);
-    // The search box keeps its focus while somebody types and the page follows what arrives.
+    // The search box keeps its focus while a person types and the page shows new samples.
     page.key("/");
     page.write("Val");
     page.value("load(true).then(() => undefined)");

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 pub struct Served {
     /// `http://HOST:PORT`.
     pub origin: String,
-    /// What is served.
+    /// The store that is served.
     pub store: Arc<Store>,
     _server: HttpServer,
     _directory: TempDir,

@@ -24,7 +24,7 @@ Seen = namedtuple("Seen", "samples cpu_ns threads leaves")
 
 TICKWALK, RECORDING, JFR, NODE_MODULES = sys.argv[1:5]
 HERE = pathlib.Path(__file__).parent
-# Times that a page without all of its rows is asked for.
+# Most loads of a page that does not show all of its rows yet.
 DUMPS = 5
 
 
@@ -127,7 +127,7 @@ def read_speedscope(file):
 
 
 class SpeedscopePage(html.parser.HTMLParser):
-    """What speedscope shows of a file after importing it: its threads with their times, and the methods of one thread
+    """The view of a file in speedscope after importing it: its threads with their times, and the methods of one thread
     with their self times."""
 
     def __init__(self, text):
@@ -194,8 +194,7 @@ def dom(page, *options):
 
 
 def firefox_threads(file):
-    """What the Firefox Profiler's own code says of a file, as its command line queries it: threads with their
-    functions."""
+    """Queries a file by the Firefox Profiler's own command line; returns threads with their functions."""
     program = ["node", f"{NODE_MODULES}/@firefox-devtools/profiler-cli/dist/profiler-cli.js"]
     sessions = tempfile.TemporaryDirectory()
     environment = {"env": os.environ | {"PROFILER_CLI_SESSION_DIR": sessions.name}}

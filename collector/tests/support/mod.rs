@@ -162,7 +162,7 @@ impl Stream {
         number
     }
 
-    /// As [`frame`](Self::frame), with the byte code index of a Java frame.
+    /// A Java frame with its byte code index.
     pub fn frame_at(&mut self, kind: FrameKind, name: &str, bci: i32) -> u32 {
         let (number, is_new) = self.number("frame", format!("{kind:?} {name} {bci}"));
         if !is_new {
