@@ -61,6 +61,11 @@ pub enum OptionError {
         "option 'event': '{0}' is not sampled; write event=cpu for CPU time, or event=wall for wall time"
     )]
     Event(String),
+    /// Samples of one processor only, or with their processor, which timers cannot give.
+    #[error(
+        "option '{0}': timers of threads count CPU time on all processors; leave it out, or bind the JVM with taskset"
+    )]
+    OneProcessor(&'static str),
     /// The file with the token cannot be read.
     #[error("cannot read tokenfile={path}: {error}; its first line must be the token")]
     TokenFile {

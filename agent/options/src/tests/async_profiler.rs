@@ -149,7 +149,6 @@ fn words_that_start_a_profile_by_every_door() {
         "inverted",
         "minwidth=1",
         "sched",
-        "record-cpu",
         "nobatch",
         "no-such-word=7",
         "jstackdepth=1",
@@ -181,6 +180,14 @@ fn formats_and_threads_reach_the_result_by_every_door() {
         let without = of(door, "start,cstack=no,file=x.html").options.shown;
         assert!(!without.native && !without.vm);
         assert!(of(door, "start,cstack=vmx,file=x.html").options.shown.native);
+    }
+}
+
+/// async-profiler refuses both for its events that use timers, and a profile of all processors would be another one.
+#[test]
+fn a_profile_of_one_processor_is_refused() {
+    for word in ["record-cpu", "target-cpu=1"] {
+        check_error(&format!("start,event=ctimer,{word},file=x"), "on all processors");
     }
 }
 
