@@ -7,7 +7,7 @@ use profile::query::selection::Selection;
 use profile::query::summary::{NOT_RECEIVED, Summary};
 use profile::source::recording::Recording;
 use proto::rows::BIASED;
-use proto::v1::{AgentMessage, agent_message::Body};
+use proto::v1::{AgentMessage, Lost, Statistics, ThreadKind, agent_message::Body};
 
 /// The session of the messages for which `keep` holds.
 fn recording_of(mut stream: Stream, keep: impl Fn(&AgentMessage) -> bool) -> Recording {
@@ -130,4 +130,48 @@ fn recursion_counts_once() {
     assert_eq!((descend.self_ns, descend.total_ns), (3 * INTERVAL_NS, 3 * INTERVAL_NS));
     let main = top.iter().find(|method| method.name == "com.example.Main.main").expect("method");
     assert_eq!((main.self_ns, main.total_ns), (0, 8 * INTERVAL_NS));
+}
+
+/// The start of a JVM, the profiler and the last intervals are no loss, and a short program has nothing else.
+#[test]
+fn a_short_program_gets_no_warning() {
+    let warned = |before_timer_ns: u64, lost_ns: u64| {
+        let mut stream = Stream::new();
+        stream.thread(1, "main", ThreadKind::Java);
+        let stack = stream.java_stack(&["c/Main.main"]);
+        (0..100).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
+        let process_cpu_ns = 1_000_000_000 + before_timer_ns + lost_ns;
+        let lost = vec![Lost { cause: "queue_full".into(), count: 1, ns: lost_ns }];
+        let statistics = Statistics { before_timer_ns, process_cpu_ns, lost, ..Statistics::default() };
+        stream.send(Body::Statistics(statistics));
+        stream.goodbye();
+        let profile = stream.profile();
+        let warnings = Summary::new(&profile).warnings(&profile);
+        warnings.iter().any(|warning| warning.contains("is explained by samples"))
+    };
+    assert!(!warned(300_000_000, 0), "the start of a JVM");
+    assert!(warned(300_000_000, 200_000_000), "losses");
+    assert!(warned(700_000_000, 0), "more than a start takes");
+}
+
+/// The user chose the threads, so the others are not lost.
+#[test]
+fn threads_that_were_not_chosen_are_no_loss() {
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let stack = stream.java_stack(&["c/Main.main"]);
+    (0..100).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
+    let lost = vec![Lost { cause: "not_chosen".into(), count: 0, ns: 3_000_000_000 }];
+    stream.send(Body::Statistics(Statistics {
+        process_cpu_ns: 4_000_000_000,
+        lost,
+        ..Statistics::default()
+    }));
+    stream.goodbye();
+    let profile = stream.profile();
+    let summary = Summary::new(&profile);
+    assert_eq!(summary.warnings(&profile), [""; 0]);
+    let expected = "100 samples, 1.00 s CPU time, 100.0 % of CPU time explained, lost 0 ms, \
+        3.00 s of threads that were not chosen";
+    assert_eq!(summary.sentence(), expected);
 }

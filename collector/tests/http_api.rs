@@ -90,7 +90,9 @@ fn every_endpoint_answers() {
             let views: Vec<&str> = about.split('`').skip(1).step_by(2).collect();
             let paths: Vec<String> = match address {
                 "/ui/NAME" => vec!["/ui/app.js".into(), "/ui/app.css".into()],
-                "/api/v1/callers" | "/api/v1/callees" => vec![format!("{address}?method={METHOD}")],
+                "/api/v1/callers" | "/api/v1/callers/text" | "/api/v1/callees" => {
+                    vec![format!("{address}?method={METHOD}")]
+                }
                 "/api/v1/export" => ["collapsed", "speedscope", "flamegraph"]
                     .map(|format| format!("{address}?format={format}"))
                     .to_vec(),

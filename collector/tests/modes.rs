@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use crate::support::{Stream, small};
+use crate::support::{INTERVAL_NS, Stream, small};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use profile::api::question::answer;
 use profile::export::parquet::Table;
@@ -12,7 +12,7 @@ use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::source::recording::Recording;
 use profile::ui::standalone;
-use proto::v1::Mode;
+use proto::v1::{FrameKind, Mode, ThreadKind};
 use serde_json::Value;
 
 const NOW_NS: u64 = 1_790_000_100_000_000_000;
@@ -192,4 +192,44 @@ fn reports_and_answers() {
         standalone::write(&recording, &Selection::default(), NOW_NS, &mut page).expect("memory");
         assert!(has(&page, &format!("\"mode\":\"{name}\"")));
     }
+}
+
+/// A profile of wall time says what threads did, and names waits by the program's newest method.
+#[test]
+fn waits_are_named_by_the_program() {
+    let mut stream = Stream::new();
+    stream.set_mode(Mode::Wall);
+    stream.thread(1, "main", ThreadKind::Java);
+    let method = |stream: &mut Stream, name| stream.frame(FrameKind::C2, name);
+    let [lock, take, queue, park, main] = [
+        "shop/Cart.lock",
+        "shop/Queue.take",
+        "java/util/concurrent/LinkedBlockingQueue.take",
+        "jdk/internal/misc/Unsafe.park",
+        "shop/Main.main",
+    ]
+    .map(|name| method(&mut stream, name));
+    let futex = stream.frame(FrameKind::Native, "__futex_abstimed_wait_common");
+    let enter = stream.frame(FrameKind::Vm, "ObjectMonitor::enter");
+    for (frames, samples) in [
+        (&[futex, enter, lock, main][..], 50),
+        (&[futex, park, queue, take, main], 30),
+        (&[park, queue], 10),
+        (&[lock, main], 10),
+    ] {
+        let stack = stream.stack(frames, "end_of_stack");
+        (0..samples).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
+    }
+    stream.goodbye();
+    let text = asked(&stream.recording(), "top", &[]);
+    for line in [
+        "running 10.0 %, blocked 50.0 %, waiting 40.0 %",
+        "  50.0 %      500 ms  blocked  shop.Cart.lock",
+        "  30.0 %      300 ms  waiting  shop.Queue.take",
+        "  10.0 %      100 ms  waiting  [no method of the program]",
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+    }
+    let cpu = asked(&small().recording(), "top", &[]);
+    assert!(!cpu.contains("Waits by"), "{cpu}");
 }

@@ -301,10 +301,30 @@ fn roots_of_threads_are_no_hot_methods() {
     stream.goodbye();
     let recording = stream.recording();
     let all = Selection::default();
-    let shown = Report { orders: &[Order::TotalTime], ..Report::of_methods(10) };
+    let shown = Report { orders: &[Order::TotalTime], folds: false, ..Report::of_methods(10) };
     let text = profile::export::table::report(&recording, &all, shown, 0).expect("a report");
     let names: Vec<&str> = text.lines().filter_map(|line| line.split("2.00 s  ").nth(1)).collect();
     assert_eq!(names, ["c.Main.main", "a.Middle.run", "b.Leaf.run"], "callers first: {text}");
+}
+
+/// Two methods are called as often as each other, but by different stacks.
+#[test]
+fn callers_that_add_nothing_are_folded() {
+    let mut stream = support::Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let one = stream.java_stack(&["c/Main.main", "a/One.run", "a/One.step", "a/One.leaf"]);
+    let two = stream.java_stack(&["c/Main.main", "b/Two.run", "b/Two.leaf"]);
+    for _ in 0..100 {
+        stream.sample(1, one, support::INTERVAL_NS);
+        stream.sample(1, two, support::INTERVAL_NS);
+    }
+    stream.goodbye();
+    let shown = Report { orders: &[Order::TotalTime], ..Report::of_methods(10) };
+    let all = Selection::default();
+    let text = profile::export::table::report(&stream.recording(), &all, shown, 0).expect("a report");
+    let names: Vec<&str> = text.lines().filter_map(|line| line.split(".00 s  ").nth(1)).collect();
+    assert_eq!(names, ["c.Main.main", "b.Two.leaf", "a.One.leaf"], "{text}");
+    assert!(text.ends_with("(3 more with the same samples as one of these)\n"), "{text}");
 }
 
 /// A generator hashes its class differently in each run.

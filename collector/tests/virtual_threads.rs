@@ -54,7 +54,7 @@ fn virtual_threads_are_in_the_accounts_of_their_carriers() {
 #[test]
 fn the_rows_of_the_account_add_up() {
     let text = table::threads(&stream().profile(), 10).expect("samples");
-    let rows: Vec<&str> = text.lines().skip(3).collect();
+    let rows: Vec<&str> = text.lines().skip(5).collect();
     assert_eq!(rows.len(), 4, "{text}");
     assert!(rows[0].ends_with("order on worker-1, worker-2") && rows[0].contains("80.0 ms"), "{text}");
     assert!(rows[0].trim_start().starts_with("3 "), "few samples are counted: {text}");

@@ -266,7 +266,7 @@ pub static OPTIONS: [AgentOption; 36] = [
         default: "all",
         range: "names separated by `:`; `*` stands for any text, `kind=KIND` for `java`, `compiler`, `gc`, `vm` or `native` threads",
         form: "names of threads separated by colons, in which * stands for any text, or kind=java, compiler, gc, vm or native",
-        meaning: "sample these threads only; the CPU time of others is shown as lost, by the cause `not_chosen`",
+        meaning: "sample these threads only; the CPU time of others is in the account, by the cause `not_chosen`",
         is_flag: true,
         set: |o, v| form(o.threads.sample(v)),
         ..OPTION

@@ -79,7 +79,7 @@ fn content(server: &StopHandle, view: &View<'_>, selection: &Selection) -> Optio
         Some(naming) => {
             let (_, width) = size();
             let (orders, limit) = (view.orders, view.limit);
-            let report = Report { orders, naming, limit, verbose: false, width, goes_on: true };
+            let report = Report { orders, naming, limit, verbose: false, width, goes_on: true, folds: true };
             table::report(&recording, selection, report, now_ns()).ok()?
         }
         None => {

@@ -18,7 +18,7 @@ pub enum StoreError {
     #[error("the store cannot be read or written: {0}")]
     Io(io::ErrorKind),
     /// The directory contains no store.
-    #[error("the directory contains no store")]
+    #[error("the directory contains no store; 'tickwalk collect --store DIR' makes one and fills it")]
     NoStore,
     /// Another process has the store open.
     #[error("the store is in use by another process; query a running collector at its --http address")]

@@ -122,6 +122,13 @@ impl Dictionary {
         self.tables.stacks.get(number as usize).copied().unwrap_or(self.tables.stacks[0])
     }
 
+    /// Returns the kind of a stack's newest frame; kinds of later versions are [`FrameKind::Unspecified`].
+    pub fn newest_kind(&self, stack: u32) -> FrameKind {
+        let node = self.stack(stack).node as usize;
+        let newest = self.nodes().get(node).map(|node| self.frame(node.frame).kind);
+        FrameKind::try_from(i32::from(newest.unwrap_or_default())).unwrap_or(FrameKind::Unspecified)
+    }
+
     /// Returns all rows.
     pub fn tables(&self) -> &Tables {
         &self.tables

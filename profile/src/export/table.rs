@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::query::error::QueryError;
-use crate::query::flat::{Flat, MethodCost, Order};
+use crate::query::flat::{Flat, MethodCost, Order, Top};
 use crate::query::modes::Modes;
 use crate::query::process::ProcessProfile;
 use crate::query::roots::{ROOTS, is_root};
 use crate::query::selection::Selection;
 use crate::query::summary::Summary;
 use crate::query::tree::Naming;
+use crate::query::waits::{Wait, Waits};
 use crate::session::mode::Mode;
 use crate::session::warnings::{PART, incomplete};
 use crate::source::Source;
@@ -23,6 +24,10 @@ use crate::text::quantity::{count, duration, percent_of, total};
 
 /// Fewest samples for shares: with fewer, the error of a share of 10 % exceeds 3 points.
 const FEW_SAMPLES: u64 = 100;
+
+/// Explains a column of the table of threads.
+const RUNNABLE: &str =
+    "runnable: time for which a thread was ready to run but had no processor; it is no CPU time\n";
 
 /// Characters before the name in a row of a table.
 const TIME_COLUMNS: usize = 31;
@@ -42,13 +47,23 @@ pub struct Report<'a> {
     pub width: usize,
     /// True if the session continues, although its source is a recording.
     pub goes_on: bool,
+    /// True to leave callers that have the same samples as one of their callees out of the text by total time.
+    pub folds: bool,
 }
 
 impl Report<'_> {
     /// Returns a report of up to `limit` methods in each order.
     pub fn of_methods(limit: usize) -> Self {
         let orders = &[Order::SelfTime, Order::TotalTime];
-        Report { orders, naming: Naming::Method, limit, verbose: false, width: 0, goes_on: false }
+        Report {
+            orders,
+            naming: Naming::Method,
+            limit,
+            verbose: false,
+            width: 0,
+            goes_on: false,
+            folds: true,
+        }
     }
 }
 
@@ -59,7 +74,17 @@ struct Hot {
     flat: Flat,
     modes: Modes,
     warnings: Vec<String>,
-    tables: Vec<(Order, Vec<MethodCost>)>,
+    /// Sentences that explain the figures although nothing is wrong.
+    notes: Vec<String>,
+    tables: Vec<Table>,
+}
+
+/// The rows of one order.
+struct Table {
+    order: Order,
+    rows: Vec<MethodCost>,
+    /// Callers that are left out because they have the same samples as a row.
+    folded: usize,
 }
 
 impl Hot {
@@ -89,24 +114,32 @@ impl Hot {
         };
         warnings.extend(span.warnings());
         warnings.extend(flat.warning());
+        let mut notes =
+            profile.as_ref().map_or_else(Vec::new, |profile| Summary::new(profile).notes(profile));
         if is_few(flat.samples()) {
-            warnings.push(format!(
-                "{} samples are few: numbers of samples are shown, not shares; profile longer, or with a shorter interval",
+            notes.push(format!(
+                "{} samples are too few for shares, so the tables count them; profile longer, or with a shorter interval",
                 count(flat.samples())
             ));
         }
-        let tables = report.orders.iter().map(|&order| {
-            let mut methods = flat.top_methods(order, report.limit.saturating_add(ROOTS.len())).0;
-            if order == Order::TotalTime {
-                methods.retain(|method| method.self_ns > 0 || !is_root(&method.name));
-            }
-            methods.truncate(report.limit);
-            (order, methods)
-        });
-        let tables = tables.collect();
+        let tables = report.orders.iter().map(|&order| table(&flat, order, report)).collect();
         let modes = Modes::of(source, selection, now_ns)?;
-        Ok(Hot { profile, flat, modes, warnings, tables })
+        Ok(Hot { profile, flat, modes, warnings, notes, tables })
     }
+}
+
+/// Returns the rows of an order, without the roots of threads if it is that of total time.
+fn table(flat: &Flat, order: Order, report: Report<'_>) -> Table {
+    let is_total = order == Order::TotalTime;
+    let is_shown = |method: &MethodCost| !is_total || method.self_ns > 0 || !is_root(&method.name);
+    if is_total && report.folds {
+        let Top { rows, folded } = flat.top_folded(report.limit, is_shown);
+        return Table { order, rows, folded };
+    }
+    let mut rows = flat.top_methods(order, report.limit.saturating_add(ROOTS.len())).0;
+    rows.retain(is_shown);
+    rows.truncate(report.limit);
+    Table { order, rows, folded: 0 }
 }
 
 /// Returns the account of CPU time in one line, the warnings, and the tables of `report`.
@@ -131,8 +164,12 @@ pub fn report(
         None => format!("{} samples, {} {time}\n", count(whole.samples), duration(whole.cpu_ns)),
     };
     text.extend(hot.warnings.iter().map(|warning| format!("warning: {warning}\n")));
-    for (order, methods) in &hot.tables {
-        push_table(&mut text, report, methods, *order, time, whole);
+    text.extend(hot.notes.iter().map(|note| format!("note: {note}\n")));
+    if let Some(profile) = hot.profile.as_ref().filter(|profile| profile.session().mode() == Mode::Wall) {
+        push_waits(&mut text, &Waits::of(profile), report.limit);
+    }
+    for table in &hot.tables {
+        push_table(&mut text, report, table, time, whole);
     }
     Ok(text)
 }
@@ -148,9 +185,9 @@ pub fn report_json(
     report: Report<'_>,
     now_ns: u64,
 ) -> Result<Value, QueryError> {
-    let hot = Hot::of(source, selection, report, now_ns)?;
-    let tables = hot.tables.iter().map(|(order, methods)| {
-        let rows = methods.iter().map(|method| {
+    let hot = Hot::of(source, selection, Report { folds: false, ..report }, now_ns)?;
+    let tables = hot.tables.iter().map(|Table { order, rows, .. }| {
+        let rows = rows.iter().map(|method| {
             json!({
                 "name": method.name,
                 "self_ns": method.self_ns,
@@ -168,7 +205,12 @@ pub fn report_json(
     object.insert("selected_samples".into(), hot.flat.samples().into());
     object.insert("total_ns".into(), hot.flat.total_ns().into());
     object.insert("warnings".into(), hot.warnings.into());
+    object.insert("notes".into(), hot.notes.into());
     object.insert("tables".into(), tables);
+    if let Some(profile) = hot.profile.as_ref().filter(|profile| profile.session().mode() == Mode::Wall) {
+        let waits = serde_json::to_value(Waits::of(profile));
+        object.insert("states".into(), waits.map_err(|error| QueryError::Encoding(error.to_string()))?);
+    }
     Ok(Value::Object(object))
 }
 
@@ -202,6 +244,11 @@ fn account(profile: &ProcessProfile, selected: Sum, verbose: bool) -> String {
         let (samples, time) = (count(selected.samples), duration(selected.cpu_ns));
         text = format!("{samples} samples, {time} {} selected of {text}", summary.time);
     }
+    let shares = match profile.session().mode() {
+        Mode::Wall => Waits::of(profile).sentence(),
+        Mode::CpuTime | Mode::Jvmti => summary.kinds.sentence(),
+    };
+    text.extend((!shares.is_empty()).then(|| shares + "\n"));
     text.extend(profile.session().mode().remark().map(|remark| format!("{remark}\n")));
     if verbose {
         text.extend(unloading(&summary).map(|line| line + "\n"));
@@ -262,12 +309,14 @@ pub fn threads(profile: &ProcessProfile, limit: usize) -> Result<String, QueryEr
     }
     let mut text = account(profile, whole, false);
     let few = is_few(whole.samples);
+    text.push_str(RUNNABLE);
     let column = if profile.session().mode() == Mode::Wall { "wall time" } else { "CPU time" };
     let title = if few { "samples" } else { "share" };
     // The delay of threads that lived for less than a second was not read.
     let unknown = if summary.waiting.run_delay_ns.is_some() { "" } else { "not reported" };
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "\n{title:>8} {:>11} {:>12}  {:<9} {:>8}  thread", column, "waited", "kind", "id");
+    let _ =
+        writeln!(text, "\n{title:>8} {:>11} {:>12}  {:<9} {:>8}  thread", column, "runnable", "kind", "id");
     for ThreadLine { thread, kind, id, cpu_ns, samples, run_delay_ns } in rows.into_iter().take(limit) {
         let part = if few { count(samples) } else { percent_of(cpu_ns, whole.cpu_ns) };
         let waited = match run_delay_ns {
@@ -365,18 +414,25 @@ fn micros(ns: u64) -> String {
     format!("{} us", ns.div_ceil(1_000))
 }
 
-fn push_table(
-    text: &mut String,
-    report: Report<'_>,
-    methods: &[MethodCost],
-    order: Order,
-    time: &str,
-    whole: Sum,
-) {
-    if methods.is_empty() {
+/// Appends the methods of the program in which threads waited.
+fn push_waits(text: &mut String, waits: &Waits, limit: usize) {
+    if waits.waits.is_empty() {
         return;
     }
-    let is_total = order == Order::TotalTime;
+    text.push_str("\nWaits by method of the program\n");
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{:>8} {:>11}  {:<8} method", "share", "wall time", "state");
+    for Wait { state, method, ns } in waits.waits.iter().take(limit) {
+        let share = percent_of(*ns, waits.total_ns());
+        let _ = writeln!(text, "{share:>8} {:>11}  {:<8} {method}", duration(*ns), state.name());
+    }
+}
+
+fn push_table(text: &mut String, report: Report<'_>, table: &Table, time: &str, whole: Sum) {
+    if table.rows.is_empty() {
+        return;
+    }
+    let is_total = table.order == Order::TotalTime;
     let (first, second) = if is_total { ("total", "self") } else { ("self", "total") };
     let few = is_few(whole.samples);
     let unit = if few { ", in samples" } else { "" };
@@ -387,7 +443,7 @@ fn push_table(
     // Writing to a String cannot fail.
     let _ = writeln!(text, "\nHot {} by {first} {time}{unit}", naming.plural());
     let _ = writeln!(text, "{first:>8} {second:>8} {:>11}  {}", format!("{first} time"), naming.name());
-    for method in methods {
+    for method in &table.rows {
         let part = |samples, ns| if few { count(samples) } else { percent_of(ns, whole.cpu_ns) };
         let own = part(method.self_samples, method.self_ns);
         let total = part(method.total_samples, method.total_ns);
@@ -397,5 +453,13 @@ fn push_table(
             let name = with_short_package(&method.name, kept, width);
             let _ = writeln!(text, "{first:>8} {second:>8} {:>11}  {name}", duration(time_ns));
         }
+    }
+    if table.folded > 0 {
+        let _ = writeln!(
+            text,
+            "{:>29}  ({} more with the same samples as one of these)",
+            "",
+            count(table.folded as u64)
+        );
     }
 }

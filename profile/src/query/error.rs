@@ -9,11 +9,12 @@ use crate::text::format::UnknownFormat;
 pub const VALUES: usize = 64;
 
 /// Names of all questions.
-pub const QUESTIONS: [&str; 14] = [
+pub const QUESTIONS: [&str; 15] = [
     "processes",
     "statistics",
     "summary",
     "flamegraph",
+    "tree",
     "methods",
     "callers",
     "callees",
@@ -87,7 +88,9 @@ pub enum QueryError {
 
 fn one_process(found: usize) -> &'static str {
     match found {
-        0 => "no process is selected; widen the time or remove a filter",
+        0 => {
+            "no process is selected; widen the time or remove a filter; a new store has its first samples after a second"
+        }
         _ => "several processes are selected; choose one with process=ID or process=PID",
     }
 }

@@ -5,6 +5,10 @@
 //! Invariant: the rows' own CPU time adds up to that of the selection. Agents can invent names, so their text is
 //! bounded: beyond [`TEXT_BYTES`], the lightest are summed in a row [`LEFT_OUT`], with a warning.
 
+use std::cmp::{Ordering, Reverse};
+use std::hash::{BuildHasher, BuildHasherDefault};
+
+use rustc_hash::{FxHashMap, FxHasher};
 use serde::{Deserialize, Serialize};
 
 use crate::dictionary::Dictionary;
@@ -77,11 +81,24 @@ struct Row {
     total: Sum,
     /// Least number of frames from the root.
     depth: u32,
+    /// Sum of hashes of the stacks with this name; rows with equal sums have the same stacks.
+    stacks: u64,
+    /// True for a Java method.
+    is_java: bool,
+}
+
+/// First rows by total time.
+#[derive(Clone, Debug, Default)]
+pub struct Top {
+    /// The rows.
+    pub rows: Vec<MethodCost>,
+    /// Number of callers that are left out because they have the same samples as one of the rows.
+    pub folded: usize,
 }
 
 impl Default for Row {
     fn default() -> Self {
-        Row { own: Sum::default(), total: Sum::default(), depth: u32::MAX }
+        Row { own: Sum::default(), total: Sum::default(), depth: u32::MAX, stacks: 0, is_java: false }
     }
 }
 
@@ -128,40 +145,107 @@ impl Flat {
 
     /// Returns the first `limit` of [`methods`](Self::methods), and the number of the others.
     pub fn top_methods(&self, order: Order, limit: usize) -> (Vec<MethodCost>, usize) {
-        let row = |name: u32| &self.rows[name as usize];
-        // A marker of incomplete stacks is not a method.
+        let mut ranked = self.names_with_time();
+        let left_out = ranked.len().saturating_sub(limit);
+        if left_out > 0 {
+            ranked.select_nth_unstable_by(limit, |a, b| self.compare(order, *a, *b));
+            ranked.truncate(limit);
+        }
+        ranked.sort_unstable_by(|a, b| self.compare(order, *a, *b));
+        (ranked.into_iter().map(|name| self.cost(name)).collect(), left_out)
+    }
+
+    /// Returns the costs of `method`: of that name, or of the name with most CPU time that ends with it, such as
+    /// `HashMap.get`.
+    pub fn find(&self, method: &str) -> Option<MethodCost> {
+        let is_end = |name: &&u32| {
+            let class = self.text(**name).strip_suffix(method);
+            class.is_some_and(|class| class.is_empty() || class.ends_with('.') || class.ends_with("::"))
+        };
+        let names = self.names_with_time();
+        let ends = names.iter().filter(is_end);
+        let weight = |name: &&u32| {
+            (self.text(**name) == method, self.rows[**name as usize].total.cpu_ns, Reverse(**name))
+        };
+        ends.max_by_key(weight).map(|&name| self.cost(name))
+    }
+
+    /// Returns the first `limit` methods by total time, without callers that have no CPU time of their own and the same
+    /// samples as one of their callees, and without rows for which `is_shown` is false. Of such a chain its last Java
+    /// method remains, else its last function.
+    pub fn top_folded(&self, limit: usize, is_shown: impl Fn(&MethodCost) -> bool) -> Top {
+        let mut ranked = self.names_with_time();
+        ranked.sort_unstable_by(|a, b| self.compare(Order::TotalTime, *a, *b));
+        let is_kept = self.chain_ends(&ranked);
+        let mut top = Top::default();
+        for (name, is_kept) in ranked.into_iter().zip(is_kept) {
+            if top.rows.len() == limit {
+                break;
+            }
+            let cost = self.cost(name);
+            match is_kept {
+                _ if !is_shown(&cost) => {}
+                true => top.rows.push(cost),
+                false => top.folded += 1,
+            }
+        }
+        top
+    }
+
+    /// Returns for each of the `ranked` names, callers first, whether it stands for its chain.
+    fn chain_ends(&self, ranked: &[u32]) -> Vec<bool> {
+        let mut is_kept: Vec<bool> = Vec::with_capacity(ranked.len());
+        let mut ends: FxHashMap<u64, usize> = FxHashMap::default();
+        for (place, &name) in ranked.iter().enumerate() {
+            let row = &self.rows[name as usize];
+            let end = ends.get(&row.stacks).copied();
+            let other = end.map(|end| &self.rows[ranked[end] as usize]);
+            let is_end = other.is_none_or(|other| {
+                row.own.samples > 0 || other.own.samples == 0 && (row.is_java || !other.is_java)
+            });
+            if let Some(end) = end.filter(|_| is_end && other.is_some_and(|other| other.own.samples == 0)) {
+                is_kept[end] = false;
+            }
+            if is_end {
+                ends.insert(row.stacks, place);
+            }
+            is_kept.push(is_end);
+        }
+        is_kept
+    }
+
+    /// Returns the names of methods with CPU time; a marker of incomplete stacks is not a method.
+    fn names_with_time(&self) -> Vec<u32> {
         let is_method = |&name: &u32| {
-            let Row { own, total, .. } = row(name);
+            let Row { own, total, .. } = self.rows[name as usize];
             total.cpu_ns > 0 && (own.samples > 0 || !self.text(name).starts_with('['))
         };
-        let mut ranked: Vec<u32> = (0..self.rows.len() as u32).filter(is_method).collect();
+        (0..self.rows.len() as u32).filter(is_method).collect()
+    }
+
+    /// Compares names by time, then by depth, then by text.
+    fn compare(&self, order: Order, one: u32, other: u32) -> Ordering {
         let key = |name: u32| {
-            let Row { own, total, .. } = row(name);
+            let Row { own, total, .. } = self.rows[name as usize];
             match order {
                 Order::SelfTime => (own.cpu_ns, total.cpu_ns),
                 Order::Samples => (own.samples, own.cpu_ns),
                 Order::TotalTime => (total.cpu_ns, 0),
             }
         };
-        let place = |name: u32| (row(name).depth, self.text(name));
-        let first = |a: &u32, b: &u32| key(*b).cmp(&key(*a)).then_with(|| place(*a).cmp(&place(*b)));
-        let left_out = ranked.len().saturating_sub(limit);
-        if left_out > 0 {
-            ranked.select_nth_unstable_by(limit, first);
-            ranked.truncate(limit);
+        let place = |name: u32| (self.rows[name as usize].depth, self.text(name));
+        key(other).cmp(&key(one)).then_with(|| place(one).cmp(&place(other)))
+    }
+
+    fn cost(&self, name: u32) -> MethodCost {
+        let Row { own, total, .. } = self.rows[name as usize];
+        MethodCost {
+            name: self.text(name).to_owned(),
+            self_ns: own.cpu_ns,
+            self_samples: own.samples,
+            total_ns: total.cpu_ns,
+            total_samples: total.samples,
         }
-        ranked.sort_unstable_by(first);
-        let cost = |name: u32| {
-            let Row { own, total, .. } = row(name);
-            MethodCost {
-                name: self.text(name).to_owned(),
-                self_ns: own.cpu_ns,
-                self_samples: own.samples,
-                total_ns: total.cpu_ns,
-                total_samples: total.samples,
-            }
-        };
-        (ranked.into_iter().map(cost).collect(), left_out)
     }
 
     fn text(&self, name: u32) -> &str {
@@ -174,6 +258,7 @@ impl Flat {
         let outermost = outermost(dictionary, sums, &name_of, self.names.len());
         let nodes = dictionary.nodes();
         let mut depths = vec![0u32; nodes.len()];
+        let stacks = stack_hashes(dictionary, sums);
         self.whole.add(totals[0]);
         for node in sums.used().skip(1) {
             // A caller has a smaller number than its callees.
@@ -181,8 +266,10 @@ impl Flat {
             let row = &mut self.rows[name_of[nodes[node].frame as usize] as usize];
             row.own.add(sums.own[node]);
             row.depth = row.depth.min(depths[node]);
+            row.is_java |= dictionary.frame(nodes[node].frame).method != 0;
             if outermost[node] {
                 row.total.add(totals[node]);
+                row.stacks = row.stacks.wrapping_add(stacks[node]);
             }
         }
         self.leave_out(text_bytes);
@@ -203,7 +290,7 @@ impl Flat {
         }
         let mut frames: Vec<(u64, u32)> =
             weights.into_iter().zip(0..).filter_map(|(weight, frame)| Some((weight?, frame))).collect();
-        frames.sort_unstable_by_key(|&(weight, frame)| (std::cmp::Reverse(weight), frame));
+        frames.sort_unstable_by_key(|&(weight, frame)| (Reverse(weight), frame));
         let mut name_of = vec![u32::MAX; dictionary.frame_count()];
         for (_, frame) in frames {
             name_of[frame as usize] = self.name(&self.naming.text(dictionary, frame), text_bytes);
@@ -233,7 +320,7 @@ impl Flat {
         let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
         order.sort_unstable_by_key(|&name| {
             let Row { own, total, .. } = self.rows[name as usize];
-            (std::cmp::Reverse((own.cpu_ns, total.cpu_ns)), name)
+            (Reverse((own.cpu_ns, total.cpu_ns)), name)
         });
         let mut kept = Flat { whole: self.whole, has_left_out: true, naming: self.naming, ..Flat::default() };
         for name in order {
@@ -257,7 +344,25 @@ impl Row {
         self.own.add(other.own);
         self.total.add(other.total);
         self.depth = self.depth.min(other.depth);
+        self.stacks = self.stacks.wrapping_add(other.stacks);
+        self.is_java |= other.is_java;
     }
+}
+
+/// Returns for each node the sum of the hashes of the stacks that end in its subtree.
+fn stack_hashes(dictionary: &Dictionary, sums: &NodeSums) -> Vec<u64> {
+    let hasher = BuildHasherDefault::<FxHasher>::default();
+    let mut hashes = vec![0u64; sums.own.len()];
+    for node in (0..hashes.len()).rev().filter(|&node| sums.is_used[node]) {
+        if sums.own[node].samples > 0 {
+            hashes[node] = hashes[node].wrapping_add(hasher.hash_one((node, sums.own[node].cpu_ns)));
+        }
+        if node > 0 {
+            let parent = dictionary.nodes()[node].parent as usize;
+            hashes[parent] = hashes[parent].wrapping_add(hashes[node]);
+        }
+    }
+    hashes
 }
 
 /// Returns for each used node whether its name is absent from the path to it, so that sums over these nodes count each

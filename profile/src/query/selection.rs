@@ -317,7 +317,8 @@ fn below(dictionary: &Dictionary, texts: &[String], is_match: impl Fn(&str) -> b
 
 const PARAMETERS: [&str; 10] =
     ["from", "to", "process", "label", "thread", "thread_kind", "kind", "frame", "include", "exclude"];
-const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
+/// Kinds of threads by the names used in parameters and answers.
+pub const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 
 /// Kinds of frames by the names used in parameters and answers.
 pub const FRAME_KINDS: [(&str, FrameKind); 10] = [

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::query::kinds::Kinds;
 use crate::query::process::ProcessProfile;
 use crate::query::threads::{ThreadRow, VirtualThreadRow, threads, virtual_threads};
 use crate::session::Session;
@@ -23,6 +24,9 @@ pub use crate::session::account::CpuTime;
 /// Cause of losses between agent and recording: the agent counted these samples as sent, but they did not arrive.
 pub const NOT_RECEIVED: &str = "not_received";
 
+/// Least share of biased samples that the sentence states.
+const NOTED: f64 = 0.01;
+
 /// The JSON of `tickwalk record --summary`; `docs/formats.md` describes the fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
@@ -37,6 +41,7 @@ pub struct Summary {
     pub biased_received: u64,
     pub cpu_ns: CpuTime,
     pub explained: f64,
+    pub kinds: Kinds,
     pub stops: BTreeMap<String, u64>,
     pub threads: Vec<ThreadRow>,
     pub virtual_threads: Vec<VirtualThreadRow>,
@@ -133,6 +138,7 @@ impl Summary {
             biased_received: session.biased,
             explained: if session.statistics.is_some() { cpu_ns.explained() } else { 0.0 },
             cpu_ns,
+            kinds: Kinds::of(profile),
             stops: if stops.is_empty() { profile.stops() } else { stops },
             threads,
             virtual_threads: virtual_threads(profile),
@@ -181,28 +187,41 @@ impl Summary {
 
     /// Returns the warnings about `profile`, which must be the profile of this account.
     pub fn warnings(&self, profile: &ProcessProfile) -> Vec<String> {
-        let evidence = Evidence {
+        self.evidence(profile).warnings()
+    }
+
+    /// Returns what explains the figures of `profile` although nothing is wrong, as [`warnings`](Self::warnings).
+    pub fn notes(&self, profile: &ProcessProfile) -> Vec<String> {
+        self.evidence(profile).notes()
+    }
+
+    fn evidence<'s>(&'s self, profile: &'s ProcessProfile) -> Evidence<'s> {
+        Evidence {
             session: profile.session(),
             cpu: &self.cpu_ns,
             is_complete: self.complete || self.goes_on,
             cut: profile.cut(),
             is_part: profile.is_part(),
             unknown_samples: 0,
-        };
-        evidence.warnings()
+        }
     }
 
     /// Returns the account in one line of text.
     pub fn sentence(&self) -> String {
-        let (lost, time) = (self.cpu_ns.lost_ns(), self.time);
-        let biased = self.biased.map(|biased| quantity::share(biased, self.requests));
-        let biased = biased.map(|share| format!(", biased {}", quantity::percent(share)));
+        let (cpu, time) = (&self.cpu_ns, self.time);
+        let not_chosen = match cpu.not_chosen_ns() {
+            0 => String::new(),
+            ns => format!(", {} of threads that were not chosen", quantity::duration(ns)),
+        };
+        let biased = self.biased.map_or(0.0, |biased| quantity::share(biased, self.requests));
+        let biased = (biased >= NOTED)
+            .then(|| format!(", biased {} (shown at a later line)", quantity::percent(biased)));
         format!(
-            "{} samples, {} {time}, {} of {time} explained, lost {}{}{}",
+            "{} samples, {} {time}, {} of {time} explained, lost {}{not_chosen}{}{}",
             quantity::count(self.samples),
-            quantity::duration(self.cpu_ns.sampled),
+            quantity::duration(cpu.sampled),
             quantity::percent(self.explained),
-            quantity::duration(lost),
+            quantity::duration(cpu.missed_ns()),
             biased.unwrap_or_default(),
             match (self.complete, self.goes_on) {
                 (true, _) => "",

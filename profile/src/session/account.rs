@@ -9,6 +9,9 @@ use serde::Serialize;
 use crate::session::mode::Mode;
 use crate::text::quantity::{count, duration, share, total};
 
+/// Cause of CPU time without samples: its thread was not chosen to be profiled.
+const NOT_CHOSEN: &str = "not_chosen";
+
 /// CPU time of the process, or wall time of its threads: that of the threads' accounts (sampled, lost by cause,
 /// unfinished), and the other parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -53,14 +56,29 @@ impl CpuTime {
         total([self.kernel, self.before_timer, self.profiler, self.outside])
     }
 
-    /// Returns the sum of all losses.
+    /// Returns the CPU time without samples by all causes, that of threads that were not chosen included.
     pub fn lost_ns(&self) -> u64 {
         total(self.lost.values().copied())
     }
 
-    /// Returns the share of the CPU time of the process that samples represent, 0 to 1.
+    /// Returns the CPU time of threads that the user left out.
+    pub fn not_chosen_ns(&self) -> u64 {
+        self.lost.get(NOT_CHOSEN).copied().unwrap_or(0)
+    }
+
+    /// Returns the CPU time that should have samples and has none.
+    pub fn missed_ns(&self) -> u64 {
+        self.lost_ns().saturating_sub(self.not_chosen_ns())
+    }
+
+    /// Returns the CPU time of the process without that of threads that were not chosen.
+    pub fn chosen(&self) -> u64 {
+        self.process().saturating_sub(self.not_chosen_ns())
+    }
+
+    /// Returns the share of the chosen CPU time that samples represent, 0 to 1.
     pub fn explained(&self) -> f64 {
-        share(self.sampled, self.process())
+        share(self.sampled, self.chosen())
     }
 }
 

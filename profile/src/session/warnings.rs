@@ -13,6 +13,9 @@ use crate::text::quantity::{count, duration, percent, share};
 
 /// A profile gets a warning if its samples explain less than this share of CPU time.
 const TRUSTED: f64 = 0.95;
+/// CPU time that each profile leaves without samples, however long it is: the start of the JVM and of the profiler, and
+/// the last interval of each thread. Programs of a few seconds have up to 0.35 s, with a profiler built for debugging.
+const START_NS: u64 = 500_000_000;
 /// A profile gets a warning if this share of its samples, or more, is biased. Code with positions between safepoints
 /// has up to 15 %, code without them 25 % and more (`java-tests/tests/biased.rs`).
 const NOTABLE: f64 = 0.2;
@@ -67,17 +70,13 @@ impl Evidence<'_> {
         if self.unknown_samples > 0 {
             warnings.push(format!("{} samples have no names", count(self.unknown_samples)));
         }
-        if self.session.samples == 0 && self.cpu.lost_ns() > 0 {
-            warnings.push(self.unexplained());
-        } else if self.session.samples == 0 {
-            warnings.push(format!(
-                "no samples were taken: the program used less {time} than a sampling interval"
-            ));
+        if self.session.samples == 0 {
+            warnings.extend((self.cpu.missed_ns() > 0).then(|| self.unexplained()));
         } else if self.is_part {
             warnings.push(PART.to_owned());
         } else if statistics.is_none() {
             warnings.push(format!("no statistics were received, so there is no account of {time}"));
-        } else if self.cpu.explained() < TRUSTED {
+        } else if self.is_unexplained() {
             warnings.push(self.unexplained());
         }
         let biased = share(self.session.biased, self.session.samples);
@@ -109,11 +108,32 @@ impl Evidence<'_> {
         warnings
     }
 
+    /// Returns what explains the figures although nothing is wrong, as sentences without capital and full stop.
+    pub fn notes(&self) -> Vec<String> {
+        let has_none = self.session.samples == 0 && self.cpu.missed_ns() == 0 && self.is_complete;
+        let note = match self.session.mode() {
+            Mode::Wall => "no samples: the program ended within a sampling interval",
+            Mode::CpuTime | Mode::Jvmti => {
+                "no samples: the program used almost no CPU time; --mode wall shows where its threads wait"
+            }
+        };
+        has_none.then(|| note.to_owned()).into_iter().collect()
+    }
+
+    /// Returns whether more CPU time has no samples than the start of a JVM and the ends of its threads explain.
+    fn is_unexplained(&self) -> bool {
+        let CpuTime { before_timer, profiler, unfinished, outside, .. } = self.cpu;
+        let of_start = before_timer.saturating_add(*profiler).saturating_add(*unfinished);
+        let unknown = self.cpu.missed_ns().saturating_add(*outside);
+        self.cpu.explained() < TRUSTED
+            && (of_start > START_NS || share(unknown, self.cpu.chosen()) > 1.0 - TRUSTED)
+    }
+
     /// Returns the warning about CPU time without samples, by cause.
     fn unexplained(&self) -> String {
         let parts = [
             (self.cpu.before_timer, "was used before timers ran"),
-            (self.cpu.lost_ns(), "was lost"),
+            (self.cpu.missed_ns(), "was lost"),
             (self.cpu.unfinished, "lies in unfinished periods"),
             (self.cpu.profiler, "was used by the profiler"),
             (self.cpu.outside, "lies outside the accounts of threads"),

@@ -7,6 +7,8 @@ use std::path::Path;
 pub enum Format {
     /// Collapsed stacks, a line each.
     Collapsed,
+    /// The heaviest stacks as text.
+    Traces,
     /// The flame graph page.
     Flamegraph,
     /// pprof, gzipped.
@@ -26,6 +28,7 @@ pub enum Format {
 /// Format, name, suffixes of files.
 const FORMATS: &[(Format, &str, &[&str])] = &[
     (Format::Collapsed, "collapsed", &[".collapsed", ".folded", ".txt"]),
+    (Format::Traces, "traces", &[".traces"]),
     (Format::Flamegraph, "flamegraph", &[".html"]),
     (Format::Pprof, "pprof", &[".pb.gz", ".pprof"]),
     (Format::Jfr, "jfr", &[".jfr"]),
@@ -66,6 +69,11 @@ impl Format {
         found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat(name.into_owned()))
     }
 
+    /// Returns the names of all formats.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        FORMATS.iter().map(|(_, name, _)| *name)
+    }
+
     /// Returns the name of the format.
     pub fn name(self) -> &'static str {
         FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(_, name, _)| name)
@@ -79,7 +87,7 @@ impl Format {
     /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
-            Format::Collapsed => "text/plain; charset=utf-8",
+            Format::Collapsed | Format::Traces => "text/plain; charset=utf-8",
             Format::Flamegraph => "text/html; charset=utf-8",
             Format::Speedscope | Format::Firefox => "application/json",
             Format::Otlp => "application/x-protobuf",

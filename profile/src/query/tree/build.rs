@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Bounds, LEFT_OUT, Tree, heaviest};
 use crate::dictionary::Dictionary;
 use crate::query::node_sums::NodeSums;
+use crate::query::roots::is_root;
 use crate::source::Sum;
 
 /// Maximum length of a name in bytes; longer ones are shortened. Java classes and methods have a few hundred at most.
@@ -128,7 +129,7 @@ impl Tree {
                 if names[frame] == u32::MAX {
                     names[frame] = self.name(&dictionary.frame_text(node.frame));
                 }
-                let kind = dictionary.frame(node.frame).kind;
+                let kind = self.kind(dictionary, node.frame);
                 self.child(above, names[frame], kind)
             };
             let own = sums.own[number];
@@ -136,6 +137,11 @@ impl Tree {
             shown[number] = at;
         }
         self.prune_if_large();
+    }
+
+    /// Returns the kind that keeps a frame apart from others of its name.
+    pub(super) fn kind(&self, dictionary: &Dictionary, frame: u32) -> u8 {
+        if self.is_plain { 0 } else { dictionary.frame(frame).kind }
     }
 
     /// Returns which nodes of a part are taken; `None` for all.
@@ -166,7 +172,8 @@ impl Tree {
     fn prune(&mut self, nodes: usize) {
         self.sum_totals();
         let kept = heaviest(&self.totals, nodes);
-        let mut pruned = Tree { bounds: self.bounds, merged: self.merged, ..Tree::empty() };
+        let Tree { bounds, merged, is_plain, .. } = *self;
+        let mut pruned = Tree { bounds, merged, is_plain, ..Tree::empty() };
         let mut shown = vec![0u32; self.len()];
         let mut names = vec![u32::MAX; self.names.len()];
         pruned.add_own(0, self.own[0], self.sides_ns(0)[0]);
@@ -193,6 +200,18 @@ impl Tree {
         self.totals = self.own.iter().map(|cell| cell.cpu_ns).collect();
         sum_up(&mut self.totals, |_| true, |node| self.parents[node]);
     }
+}
+
+/// Returns for each node whether it and all its callers are roots of threads; the root of all is.
+pub(in crate::query) fn thread_roots(dictionary: &Dictionary, sums: &NodeSums) -> Vec<bool> {
+    let nodes = dictionary.nodes();
+    let mut roots = vec![false; nodes.len()];
+    roots[0] = true;
+    for node in sums.used().skip(1) {
+        roots[node] =
+            roots[nodes[node].parent as usize] && is_root(&dictionary.frame_text(nodes[node].frame));
+    }
+    roots
 }
 
 /// Adds to each node the totals of its descendants, except the subtrees of nodes for which `counts` is false.

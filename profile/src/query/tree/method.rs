@@ -5,7 +5,7 @@ use crate::dictionary::Dictionary;
 use crate::query::error::QueryError;
 use crate::query::node_sums::{NodeSums, each_part};
 use crate::query::selection::{Selection, Span};
-use crate::query::tree::{Side, shortened};
+use crate::query::tree::{Side, shortened, thread_roots};
 use crate::source::Source;
 
 impl Tree {
@@ -33,28 +33,51 @@ impl Tree {
         name: &str,
         now_ns: u64,
     ) -> Result<(Tree, Span), QueryError> {
-        let mut tree = Tree::empty();
+        Self::empty().with_callers(source, selection, name, now_ns)
+    }
+
+    /// Returns the tree of callers up to the first method of each thread, with one node for a method whatever its kind
+    /// of code.
+    pub fn plain_callers(
+        source: &dyn Source,
+        selection: &Selection,
+        name: &str,
+        now_ns: u64,
+    ) -> Result<(Tree, Span), QueryError> {
+        Tree { is_plain: true, ..Tree::empty() }.with_callers(source, selection, name, now_ns)
+    }
+
+    fn with_callers(
+        mut self,
+        source: &dyn Source,
+        selection: &Selection,
+        name: &str,
+        now_ns: u64,
+    ) -> Result<(Tree, Span), QueryError> {
         let span = each_part(source, selection, now_ns, |dictionary, sums| {
-            tree.add_callers(dictionary, sums, name);
+            self.add_callers(dictionary, sums, name);
         })?;
-        tree.sum_totals();
-        Ok((tree, span))
+        self.sum_totals();
+        Ok((self, span))
     }
 
     fn add_callers(&mut self, dictionary: &Dictionary, sums: &NodeSums, method: &str) {
         let (nodes, totals) = (dictionary.nodes(), sums.totals(dictionary));
         let outermost = outermost(dictionary, sums, method);
         let mut names = vec![u32::MAX; dictionary.frame_count()];
+        let roots = self.is_plain.then(|| thread_roots(dictionary, sums));
+        let is_end = |node: u32| node == 0 || roots.as_ref().is_some_and(|roots| roots[node as usize]);
         for node in sums.used().filter(|&node| outermost[node]) {
             let mut at = 0;
             let mut caller = nodes[node].parent;
-            while caller != 0 {
+            while !is_end(caller) {
                 let frame = nodes[caller as usize].frame;
                 let name = &mut names[frame as usize];
                 if *name == u32::MAX {
                     *name = self.name(&dictionary.frame_text(frame));
                 }
-                at = self.child(at, *name, dictionary.frame(frame).kind);
+                let kind = self.kind(dictionary, frame);
+                at = self.child(at, *name, kind);
                 caller = nodes[caller as usize].parent;
             }
             self.own[at as usize].add(totals[node]);

@@ -20,7 +20,7 @@ use crate::source::Source;
 use crate::source::Sum;
 use crate::text::quantity::total;
 
-pub(in crate::query) use build::{Side, shortened, sum_up};
+pub(in crate::query) use build::{Side, shortened, sum_up, thread_roots};
 pub use naming::Naming;
 
 /// Name of nodes that stand for left out nodes.
@@ -63,6 +63,8 @@ pub struct Tree {
     pub(in crate::query) bounds: Bounds,
     /// Number of nodes that were merged into nodes [`LEFT_OUT`].
     pub(in crate::query) merged: u64,
+    /// True to merge frames with one name whatever their kind, and to leave out the roots of threads, as text does.
+    pub(in crate::query) is_plain: bool,
 }
 
 /// Nodes of a tree that an answer leaves out.
@@ -80,6 +82,21 @@ impl Tree {
         let mut tree = Tree::empty();
         let span = each_part(source, selection, now_ns, |dictionary, sums| {
             tree.add_part(dictionary, sums, Side::After, |node| node == 0);
+        })?;
+        tree.sum_totals();
+        Ok((tree, span))
+    }
+
+    /// Returns the tree from the first method of each thread on, with one node for a method whatever its kind of code.
+    pub fn plain(
+        source: &dyn Source,
+        selection: &Selection,
+        now_ns: u64,
+    ) -> Result<(Tree, Span), QueryError> {
+        let mut tree = Tree { is_plain: true, ..Tree::empty() };
+        let span = each_part(source, selection, now_ns, |dictionary, sums| {
+            let is_root = thread_roots(dictionary, sums);
+            tree.add_part(dictionary, sums, Side::After, |node| is_root[node]);
         })?;
         tree.sum_totals();
         Ok((tree, span))
@@ -107,6 +124,11 @@ impl Tree {
     /// Returns the text of a name.
     pub(in crate::query) fn text(&self, name: u32) -> &str {
         self.names.get(name).unwrap_or_default()
+    }
+
+    /// Returns the text of a node.
+    pub fn name_text(&self, node: usize) -> &str {
+        self.text(self.name_of[node])
     }
 
     /// Returns the number of nodes with the root.
@@ -137,7 +159,7 @@ impl Tree {
     }
 
     /// Returns what is left out if only the `kept` nodes are shown.
-    pub(in crate::query) fn left_out_of(&self, kept: &[bool]) -> LeftOut {
+    pub fn left_out_of(&self, kept: &[bool]) -> LeftOut {
         let mut left_out = LeftOut { nodes: self.merged, cpu_ns: 0 };
         for (node, &is_kept) in kept.iter().enumerate() {
             left_out.nodes += u64::from(!is_kept);
