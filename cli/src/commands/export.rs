@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use profile::export::{Options, collapsed};
 use profile::text::format::{Format, UnknownFormat};
 
+use crate::options::values::{Offered, rows};
 use crate::output::{self, tell};
 use crate::source::file_format::files;
 use crate::source::{SelectionArguments, Source, check_output};
@@ -17,6 +18,7 @@ use crate::source::{SelectionArguments, Source, check_output};
 #[command(after_help = "\
 Formats:
   collapsed    one line \"root;...;leaf number\" per stack (.collapsed, .folded, .txt)
+  traces       the heaviest stacks as text, a block each (.traces)
   flamegraph   the page with its data, one HTML file (.html)
   pprof        for go tool pprof, Grafana, Parca (.pb.gz, .pprof)
   jfr          for JDK Mission Control, IDEs and the jfr tool (.jfr)
@@ -37,7 +39,7 @@ pub struct Arguments {
     #[arg(value_name = "RECORDING|DIR|URL")]
     source: Source,
     /// Format to write [default: by the suffix of FILE]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = Offered::new(Format::names()))]
     format: Option<String>,
     /// File to write, or - [default: standard output]
     #[arg(short, long, value_name = "FILE")]
@@ -45,7 +47,10 @@ pub struct Arguments {
     /// Unit of the numbers in collapsed stacks
     #[arg(long, value_enum, default_value_t = Unit::Samples)]
     unit: Unit,
-    /// Put the name of the thread in front of each collapsed stack
+    /// Stacks of the format traces [default: 200]
+    #[arg(long, value_name = "N", value_parser = rows)]
+    limit: Option<usize>,
+    /// Put the name of the thread in front of each collapsed stack, and at the root of each trace
     #[arg(long)]
     threads: bool,
     /// Make each line of a method a frame of its own in collapsed stacks (Class.method:LINE) and in speedscope
@@ -78,6 +83,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
+    remark_frame_types(&arguments, format);
     let source = arguments.selection.with_headers(arguments.source.clone());
     let options = Options {
         unit: match arguments.unit {
@@ -89,6 +95,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         cpu_time_samples: arguments.cpu_time_samples,
         frame_types: arguments.frame_types,
         internal_names: false,
+        stacks: arguments.limit,
         table: None,
     };
     let pairs = arguments.selection.pairs();
@@ -99,9 +106,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             for (path, options) in &files {
                 output::write_file(path, |out| source.export(format, *options, &pairs, out))?;
             }
-            if files.len() > 1 {
-                files.iter().for_each(|(path, _)| tell!("table        {}", path.display()));
-            }
+            files.iter().for_each(|(path, _)| tell!("{:<12} {}", format.name(), path.display()));
         }
         None if format.is_binary() && (format == Format::Parquet || io::stdout().is_terminal()) => {
             bail!("the format is binary; name a file to write, for example -o app{}", format.suffix());
@@ -109,6 +114,19 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         None => output::print(|out| source.export(format, options, &pairs, out))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says which readers --frame-types affects.
+fn remark_frame_types(arguments: &Arguments, format: Format) {
+    if !arguments.frame_types {
+        return;
+    }
+    match format {
+        Format::Jfr => tell!(
+            "note: with --frame-types, readers that know the JVM's four frame types only may refuse or mislabel frames"
+        ),
+        _ => tell!("note: --frame-types has no effect on {}; it is for jfr", format.name()),
+    }
 }
 
 fn chosen_format(arguments: &Arguments) -> Result<Format, UnknownFormat> {

@@ -16,13 +16,16 @@ use crate::source::{SelectionArguments, Source, check_output};
 #[command(after_help = "\
 Examples:
   tickwalk flamegraph                              from recording.tickwalk, which record and attach write
-  tickwalk flamegraph recording.tickwalk
+  tickwalk flamegraph --open recording.tickwalk
   tickwalk flamegraph -o /tmp/app.html --from -15m http://127.0.0.1:4172")]
 pub struct Arguments {
     /// File to write, or - for standard output [default: the recording's name with .html; flamegraph.html for a store
     /// or a collector]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Open the page in the browser
+    #[arg(long)]
+    open: bool,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     #[arg(value_name = "RECORDING|DIR|URL", default_value = "recording.tickwalk")]
     source: Source,
@@ -31,7 +34,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { output, source, selection } = arguments;
+    let Arguments { output, open, source, selection } = arguments;
     let source = selection.with_headers(source);
     let page = output.unwrap_or_else(|| source.page_path());
     if let Some(other) = Format::of_file(&page).ok().filter(|format| *format != Format::Flamegraph) {
@@ -45,11 +48,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let write =
         |out: &mut (dyn io::Write + Send)| source.export(Format::Flamegraph, Options::default(), &pairs, out);
     if output::named_file(Some(&page)).is_none() {
+        if open {
+            bail!("--open needs a file; leave out -o -");
+        }
         output::print(write)?;
         return Ok(ExitCode::SUCCESS);
     }
     check_output(Some(&page), [&source])?;
     output::write_file(&page, write)?;
     tell!("flame graph  {}", page.display());
+    if open {
+        output::browser::open(&page);
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,11 +17,13 @@ mod list;
 mod live;
 mod live_top;
 mod manual;
+mod mcp;
 mod profiling;
 mod query;
 mod record;
 mod serve;
 mod top;
+mod tree;
 mod verdict;
 mod view;
 
@@ -44,6 +46,7 @@ Examples:
   tickwalk list                                 the JVMs of this machine
   tickwalk attach --duration 30s PID            the same for a running JVM
   tickwalk top recording.tickwalk               hot methods of a recording
+  tickwalk top --callers HashMap.get recording.tickwalk   who calls a method
   tickwalk flamegraph recording.tickwalk        flame graph of a recording
   tickwalk gate -- java -jar a.jar --- java -jar b.jar   fail if b needs more CPU time than a
   tickwalk doctor                               check this machine and its JDKs";
@@ -70,6 +73,8 @@ enum Verb {
     Collect(collect::Arguments),
     /// Show the methods or threads that used most CPU time
     Top(top::Arguments),
+    /// Show the call tree
+    Tree(tree::Arguments),
     /// Show the CPU time of a method's lines, beside its source text
     Annotate(annotate::Arguments),
     /// Show a named view of a recording, a store or a running collector
@@ -86,6 +91,8 @@ enum Verb {
     Flamegraph(flamegraph::Arguments),
     /// Write a profile in the format of another tool
     Export(export::Arguments),
+    /// Serve tools for AI assistants over standard input and output (Model Context Protocol)
+    Mcp(mcp::Arguments),
     /// Check whether this machine and its JDKs can be profiled
     Doctor(doctor::Arguments),
     /// Print the completions of a shell
@@ -118,6 +125,8 @@ impl Cli {
             Verb::Status(arguments) => control::status(&arguments),
             Verb::Collect(arguments) => collect::run(arguments),
             Verb::Top(arguments) => top::run(arguments),
+            Verb::Tree(arguments) => tree::run(arguments),
+            Verb::Mcp(arguments) => mcp::run(&arguments),
             Verb::Annotate(arguments) => annotate::run(arguments),
             Verb::View(arguments) => view::run(arguments),
             Verb::Diff(arguments) => diff::run(arguments),

@@ -1,9 +1,11 @@
 //! Output: reports to standard output or a file, log events to standard error.
 
+pub mod browser;
+pub mod colour;
 pub mod table;
 
 use std::fs::Permissions;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -23,12 +25,11 @@ pub fn start_log(level: Level) {
         .with_env_var("TICKWALK_LOG")
         .from_env_lossy();
     // In files and in the journal, the codes of colours would remain.
-    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_target(false)
-        .with_ansi(colours)
+        .with_ansi(colour::is_shown(&io::stderr()))
         // Reporting them would panic where standard error is closed.
         .log_internal_errors(false)
         .init();
@@ -54,7 +55,11 @@ pub(crate) use tell;
 
 /// Writes the lines of [`tell!`].
 pub fn write_message(lines: &str) {
-    let _ = writeln!(io::stderr(), "{}", shown_lines(lines));
+    let mut lines = shown_lines(lines).into_owned();
+    if colour::is_shown(&io::stderr()) {
+        lines = colour::painted(&lines);
+    }
+    let _ = writeln!(io::stderr(), "{lines}");
 }
 
 /// Writes the file at `path`. An existing file is replaced once the new one is complete.
@@ -68,11 +73,18 @@ pub fn write_file<E: Into<anyhow::Error>>(
     in_context(whole_file::write(path, write), || format!("cannot write {}", path.display()))
 }
 
-/// Writes an answer to a file, or to standard output.
+/// Writes an answer to a file and says so, or to standard output, with colours if that is a terminal.
 pub fn write_answer(path: Option<&Path>, answer: &[u8]) -> anyhow::Result<()> {
-    match path {
-        Some(path) => write_file(path, |out| out.write_all(answer)),
-        None => print(|out| out.write_all(answer)),
+    match (path, std::str::from_utf8(answer)) {
+        (Some(path), _) => {
+            write_file(path, |out| out.write_all(answer))?;
+            tell!("written      {}", path.display());
+            Ok(())
+        }
+        (None, Ok(text)) if colour::is_shown(&io::stdout()) => {
+            print(|out| out.write_all(colour::painted(text).as_bytes()))
+        }
+        _ => print(|out| out.write_all(answer)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Parameters of questions.
 
 use crate::export::Options;
+use crate::export::call_tree::Shape;
 use crate::export::collapsed::Unit;
 use crate::export::parquet::Table;
 use crate::query::error::QueryError;
@@ -13,6 +14,9 @@ use crate::text::format::Format;
 /// Default and maximum number of nodes of a flame graph.
 const NODES: usize = 20_000;
 const MOST_NODES: usize = 200_000;
+
+/// Maximum depth of a tree that is drawn as text.
+const MOST_DEPTH: usize = 100_000;
 
 /// Default number of rows of a table.
 const ROWS: usize = 100;
@@ -42,6 +46,8 @@ pub struct Parameters {
     pub json: bool,
     /// Columns of the terminal for the text of `top`; 0 for any.
     pub width: usize,
+    /// Bounds of a tree that is drawn as text.
+    pub shape: Shape,
     limit: Option<usize>,
     max_nodes: Option<usize>,
     method: Option<String>,
@@ -84,7 +90,21 @@ impl Parameters {
             number.map(Some).ok_or(QueryError::BadValue { parameter, expected })
         };
         match name {
-            "limit" => self.limit = number("limit", "a number from 1 to 10000", MOST_ROWS)?,
+            "limit" => {
+                self.limit = number("limit", "a number from 1 to 10000", MOST_ROWS)?;
+                self.export.stacks = self.limit;
+            }
+            "depth" => {
+                let depth = number("depth", "a number of frames from 1 to 100000", MOST_DEPTH)?;
+                self.shape.depth = depth.unwrap_or_default();
+            }
+            "min_share" => {
+                let percent: Option<f64> = value.strip_suffix('%').unwrap_or(value).trim_end().parse().ok();
+                let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+                let expected = "a percentage from 0% to 100%, such as 0.5%";
+                let bad = QueryError::BadValue { parameter: "min_share", expected };
+                self.shape.least = percent.ok_or(bad)? / 100.0;
+            }
             "max_nodes" => self.max_nodes = number("max_nodes", "a number from 1 to 200000", MOST_NODES)?,
             "method" => self.method = Some(value.to_owned()),
             "bucket" => {

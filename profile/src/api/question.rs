@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parameters::Parameters;
-use crate::export::{self, table};
+use crate::export::{self, call_tree, overview, table};
 use crate::query::difference::{Difference, MethodDifference, Methods, method_differences};
 use crate::query::error::QueryError;
 use crate::query::flat::Flat;
@@ -70,6 +70,15 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             let (tree, span) = Tree::callers(source, selection, parameters.method()?, now_ns)?;
             tree_answer("callers", &tree, &span, parameters.max_nodes())
         }
+        ("callers", Some("text")) => callers_text(source, parameters, now_ns),
+        ("tree", None) => {
+            let (tree, _) = Tree::plain(source, selection, now_ns)?;
+            if tree.samples() == 0 {
+                return Err(QueryError::NoSamples);
+            }
+            let time = Modes::of(source, selection, now_ns)?.time();
+            text("tree", call_tree::tree(&tree, time, parameters.shape))
+        }
         ("callees", None) => {
             let (tree, span) = Tree::callees(source, selection, parameters.method()?, now_ns)?;
             tree_answer("callees", &tree, &span, parameters.max_nodes())
@@ -91,6 +100,7 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             json("timeline", &timeline(source, selection, by, bucket_ns, parameters.limit(), now_ns)?)
         }
         ("summary", None) => json("summary", &Summary::new(&ProcessProfile::of(source, selection, now_ns)?)),
+        ("summary", Some("text")) => text("summary", overview::text(source, selection, now_ns)?),
         ("top", None) => top(source, parameters, now_ns),
         ("top", Some("threads")) => {
             let profile = ProcessProfile::of(source, selection, now_ns)?;
@@ -109,6 +119,15 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
         ("view", Some(name)) => text("view", view(name, source, selection, parameters.limit(), now_ns)?),
         _ => Err(QueryError::UnknownQuestion),
     }
+}
+
+fn callers_text(source: &dyn Source, parameters: &Parameters, now_ns: u64) -> Result<Answer, QueryError> {
+    let (method, selection) = (parameters.method()?, &parameters.selection);
+    let (flat, _) = Flat::of(source, selection, now_ns)?;
+    let method = flat.find(method).ok_or_else(|| QueryError::NoMethod(method.to_owned()))?;
+    let (tree, _) = Tree::plain_callers(source, selection, &method.name, now_ns)?;
+    let time = Modes::of(source, selection, now_ns)?.time();
+    text("callers", call_tree::callers(&method, flat.total_ns(), &tree, time, parameters.shape))
 }
 
 fn methods(source: &dyn Source, parameters: &Parameters, now_ns: u64) -> Result<Answer, QueryError> {

@@ -3,12 +3,14 @@
 //! Each format is written from a [`ProcessProfile`](crate::query::process::ProcessProfile), or from those of several
 //! processes.
 
+pub mod call_tree;
 pub mod collapsed;
 mod comments;
 pub mod firefox;
 mod frames;
 pub mod jfr;
 pub mod otlp;
+pub mod overview;
 pub mod parquet;
 pub mod pprof;
 pub mod speedscope;
@@ -45,6 +47,8 @@ pub struct Options {
     pub cpu_time_samples: bool,
     /// True if frames in JFR have Tickwalk's own types; false if only the four that the JVM writes.
     pub frame_types: bool,
+    /// Most stacks of the format `traces`; `None` for [`text::TRACES`].
+    pub stacks: Option<usize>,
     /// Table of a Parquet export; required for that format.
     pub table: Option<parquet::Table>,
 }
@@ -52,21 +56,22 @@ pub struct Options {
 impl Options {
     /// Returns the options that differ from the default as parameters of a question.
     pub fn pairs(self) -> Vec<(String, String)> {
+        let yes = |is_set: bool| is_set.then(|| "true".to_owned());
+        let unit = (self.unit == collapsed::Unit::Nanoseconds).then(|| "ns".to_owned());
+        let table = self.table.map(|table| match table {
+            parquet::Table::Samples => "samples".to_owned(),
+            parquet::Table::Stacks => "stacks".to_owned(),
+        });
         let pairs = [
-            ("unit", (self.unit == collapsed::Unit::Nanoseconds).then_some("ns")),
-            ("threads", self.threads.then_some("true")),
-            ("lines", self.lines.then_some("true")),
-            ("cpu_time_samples", self.cpu_time_samples.then_some("true")),
-            ("frame_types", self.frame_types.then_some("true")),
-            (
-                "table",
-                self.table.map(|table| match table {
-                    parquet::Table::Samples => "samples",
-                    parquet::Table::Stacks => "stacks",
-                }),
-            ),
+            ("unit", unit),
+            ("threads", yes(self.threads)),
+            ("lines", yes(self.lines)),
+            ("cpu_time_samples", yes(self.cpu_time_samples)),
+            ("frame_types", yes(self.frame_types)),
+            ("limit", self.stacks.map(|stacks| stacks.to_string())),
+            ("table", table),
         ];
-        pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect()
+        pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 }
 
@@ -97,6 +102,7 @@ pub fn write(
     match format {
         Format::Collapsed => collapsed::write(&profile, options, out)?,
         Format::Flamegraph => {}
+        Format::Traces => text::write(&profile, text::Parts::traces(options), out)?,
         Format::Pprof => pprof::write(&profile, out)?,
         Format::Jfr => jfr::write(&profile, options, out)?,
         Format::Speedscope => speedscope::write(&profile, options, out)?,
@@ -123,6 +129,7 @@ fn write_each(
     let profiles: Profiles<'_> = Box::new(profiles);
     match format {
         Format::Flamegraph => Ok(()),
+        Format::Traces => text::write_each(profiles, text::Parts::traces(options), out),
         Format::Collapsed => collapsed::write_each(profiles, options, out),
         Format::Pprof => pprof::write_each(profiles, out),
         Format::Jfr => jfr::write_each(profiles, options, out),

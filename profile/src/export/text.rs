@@ -7,6 +7,8 @@ use std::io::{self, Write};
 
 use super::comments::comments;
 use super::frames::Frames;
+use super::{Options, Profiles};
+use crate::query::error::QueryError;
 use crate::query::process::ProcessProfile;
 use crate::source::Sum;
 use crate::text::quantity::share;
@@ -22,6 +24,27 @@ pub struct Parts {
     pub methods: usize,
     /// True if each stack ends with its thread, so that equal stacks of two threads are apart.
     pub threads: bool,
+}
+
+/// Most stacks of the format `traces`, unless another number is given.
+pub const TRACES: usize = 200;
+
+impl Parts {
+    /// Returns the parts of the format `traces`.
+    pub fn traces(options: Options) -> Self {
+        let stacks = options.stacks.unwrap_or(TRACES);
+        Parts { account: true, stacks, methods: 0, threads: options.threads }
+    }
+}
+
+/// Writes `parts` of several processes, one after the other, each begun with the service and the process id.
+pub fn write_each(profiles: Profiles<'_>, parts: Parts, mut out: impl Write) -> Result<(), QueryError> {
+    for profile in profiles {
+        let profile = profile?;
+        writeln!(out, "=== {} ===", profile.title())?;
+        write(&profile, parts, &mut out)?;
+    }
+    Ok(())
 }
 
 /// Writes `parts` of `profile` to `out`.
@@ -49,12 +72,18 @@ pub fn write(profile: &ProcessProfile, parts: Parts, mut out: impl Write) -> io:
         }
         writeln!(out)?;
     }
+    let (all, mut left) = (stacks.len(), profile.total().cpu_ns);
     for (stack, cell) in heaviest(stacks, parts.stacks) {
+        left = left.saturating_sub(cell.cpu_ns);
         writeln!(out, "--- {} ns ({:.2}%), {}", cell.cpu_ns, percent(cell), samples(cell))?;
         for (depth, text) in stack.iter().enumerate() {
             writeln!(out, "  [{depth:>2}] {text}")?;
         }
         writeln!(out)?;
+    }
+    if parts.stacks > 0 && all > parts.stacks {
+        let further = all - parts.stacks;
+        writeln!(out, "{further} further stacks have {left} ns ({:.2}%)\n", 100.0 * share(left, total_ns))?;
     }
     if parts.methods > 0 {
         writeln!(out, "          ns  percent  samples  top")?;
