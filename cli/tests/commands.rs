@@ -79,6 +79,12 @@ fn wrong_usage_is_exit_code_2() {
     check_error(&["gate", "--confidence", "50%", "--", "a", "---", "b"], 2, "between 80% and 99.9%");
 }
 
+/// Process 1 hides its files from other users, and from the superuser of a container.
+#[test]
+fn a_process_that_is_no_jvm_is_called_so() {
+    check_error(&["attach", "--stop", "1"], 1, "tickwalk: process 1 is not a HotSpot JVM: it has no ");
+}
+
 #[test]
 fn errors_at_run_time_are_exit_code_1_and_one_line() {
     check_error(
@@ -155,7 +161,7 @@ fn top_shows_tables_or_the_account() {
     assert!(text.starts_with("10 samples, 160 ms CPU time, 84.2 % of CPU time explained"), "{text}");
     assert!(text.contains("by self") && text.contains("by total"), "{text}");
     let has_details = |text: &str| text.contains("\nrequests  ") && text.contains("\nqueues    ");
-    assert!(text.contains("warning: 10 samples are few") && !has_details(&text), "{text}");
+    assert!(text.contains("note: 10 samples are too few for shares") && !has_details(&text), "{text}");
     let verbose = ["top", "--verbose"].map(OsStr::new).into_iter();
     let text = stdout(&tickwalk(verbose.chain([recorded.recording.as_os_str()])));
     assert!(has_details(&text), "{text}");
@@ -352,7 +358,11 @@ fn a_jvm_that_never_connects_is_explained_and_its_exit_code_kept() {
     let (shown, explained) = (stdout(&output), stderr(&output));
     assert!(shown.starts_with("-agentpath:") && shown.ends_with(",log=debug a b\ntyped\n"), "{shown}");
     assert!(shown.contains("=mode=cputime,exitwait=10s,abandon=10s,collector=unix:/"), "{shown}");
-    assert!(explained.contains("never connected") && explained.lines().count() == 1, "{explained}");
+    assert!(
+        explained.contains("ended with exit code 7 before anything was profiled")
+            && explained.lines().count() == 1,
+        "{explained}"
+    );
     assert!(!directory.path().join("recording.tickwalk").exists());
 }
 
@@ -577,7 +587,7 @@ fn a_collector_without_descriptors_waits_for_one() {
 fn every_format_is_written_by_its_suffix() {
     let recorded = Recorded::new();
     let suffixes =
-        ["collapsed", "html", "pb.gz", "jfr", "speedscope.json", "firefox.json", "otlp", "parquet"];
+        ["collapsed", "traces", "html", "pb.gz", "jfr", "speedscope.json", "firefox.json", "otlp", "parquet"];
     for suffix in suffixes {
         let file = recorded.directory.path().join(format!("app.{suffix}"));
         let arguments =

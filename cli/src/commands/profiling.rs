@@ -51,9 +51,21 @@ impl Sampling {
         let mut all: Vec<String> = event.chain(self.named.options()).collect();
         all.extend(self.agent_option.iter().cloned());
         all.extend(more);
+        if chooses_java(&all) {
+            all.push("threads=kind=java".to_owned());
+        }
         agent_flags::check("", &all.join(","))?;
         Ok(all)
     }
+}
+
+/// Returns whether the options leave the choice of threads open where threads of the JVM would hide those of the
+/// program: nearly all of their wall time is waiting.
+fn chooses_java(options: &[String]) -> bool {
+    let is_wall = options.iter().any(|option| ["mode=wall", "event=wall"].contains(&option.as_str()));
+    let is_chosen = ["threads", "skipthreads", "filter"];
+    let name = |option: &String| option.split('=').next().unwrap_or_default().to_owned();
+    is_wall && !options.iter().any(|option| is_chosen.contains(&name(option).as_str()))
 }
 
 /// Options of the results.
@@ -78,6 +90,9 @@ pub struct Results {
     /// Flame graph to write [default: the recording's name with .html]
     #[arg(long, value_name = "FILE")]
     pub flamegraph: Option<PathBuf>,
+    /// Open the flame graph in the browser
+    #[arg(long)]
+    open: bool,
     /// Methods shown in each table
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = rows)]
     pub top: usize,
@@ -167,6 +182,9 @@ impl Results {
             write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
             tell!("summary      {}", path.display());
         }
+        if self.open {
+            output::browser::open(&page);
+        }
         Ok(())
     }
 
@@ -215,4 +233,21 @@ fn write_summary(path: &Path, summary: &Summary) -> anyhow::Result<()> {
         serde_json::to_writer_pretty(&mut out, summary)?;
         out.write_all(b"\n")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wall_time_is_that_of_java_threads_unless_others_are_chosen() {
+        let checked = |options: &[&str]| {
+            let options = options.iter().map(|&option| option.to_owned()).collect();
+            Sampling::of(options).checked([]).expect("valid").join(",")
+        };
+        assert_eq!(checked(&["mode=wall"]), "mode=wall,threads=kind=java");
+        assert_eq!(checked(&["event=wall", "interval=5ms"]), "event=wall,interval=5ms,threads=kind=java");
+        assert_eq!(checked(&["mode=wall", "threads=*"]), "mode=wall,threads=*");
+        assert_eq!(checked(&["mode=cputime"]), "mode=cputime");
+    }
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use profile::query::error::QUESTIONS;
 
+use crate::options::values::Offered;
 use crate::output;
 use crate::source::{SelectionArguments, Source, check_output, pair};
 
@@ -21,6 +23,7 @@ Examples:
   tickwalk query timeline http://127.0.0.1:4172 --with by=label:service")]
 pub struct Arguments {
     /// The question: the path below /api/v1/
+    #[arg(value_parser = Offered::new(QUESTIONS))]
     question: String,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     source: Source,

@@ -119,7 +119,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     drop(live);
     let sessions = server.stop();
 
-    if sessions.is_empty() {
+    if sessions.is_empty() && code != 0 {
+        tell!(
+            "tickwalk: the program ended with exit code {code} before anything was profiled, so there is no recording; \
+            its own messages say why ({})",
+            launch.how_the_agent_was_passed()
+        );
+    } else if sessions.is_empty() {
         tell!(
             "tickwalk: the JVM never connected to the profiler, so nothing was recorded ({}); \
             read the messages above and run 'tickwalk doctor'; a JVM with the C library musl (Alpine Linux) cannot load the agent",

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use profile::query::error::VIEWS;
 
-use crate::options::values::rows;
+use crate::options::values::{Offered, rows};
 use crate::output::table::TableOutput;
 use crate::source::{SelectionArguments, Source, check_output};
 
@@ -26,6 +27,7 @@ Examples:
   tickwalk view threads --from -15m --process shop.jar http://127.0.0.1:4172")]
 pub struct Arguments {
     /// Name of the view
+    #[arg(value_parser = Offered::new(VIEWS))]
     name: String,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     source: Source,

@@ -246,6 +246,10 @@ fn examine(process: Process) -> Result<Option<PerfData>, AttachError> {
 /// thread that every HotSpot JVM has.
 fn examine_hidden(process: Process, status: &Status) -> Result<Option<PerfData>, AttachError> {
     let (pid, user) = (process.id(), status.owner.user);
+    let shows_threads = process.file("task").read_dir().is_ok();
+    if shows_threads && !process.has_thread(VM_THREAD) {
+        return Err(AttachError::NoVmThread(pid));
+    }
     if user != Owner::own().user {
         return Err(AttachError::NotAllowed(pid, user_name(user)));
     }

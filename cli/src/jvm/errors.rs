@@ -33,11 +33,15 @@ pub enum AttachError {
     NotAllowed(i32, String),
     #[error(
         "process {0} hides its files from its own user: it cannot be dumped (PR_SET_DUMPABLE), or its program file has \
-         capabilities; run tickwalk as the superuser"
+         capabilities; run tickwalk as the superuser, in a container with CAP_SYS_PTRACE"
     )]
     Hidden(i32),
     #[error("process {0} is not a HotSpot JVM: it has no libjvm.so; 'tickwalk list' shows the JVMs")]
     NoJvm(i32),
+    #[error(
+        "process {0} is not a HotSpot JVM: it has no thread named VM Thread; 'tickwalk list' shows the JVMs"
+    )]
+    NoVmThread(i32),
     #[error(
         "JVM {0} uses the C library musl (Alpine Linux), and the agent needs glibc; run the program on \
          an image with glibc"

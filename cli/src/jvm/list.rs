@@ -107,7 +107,7 @@ fn state_of(process: Process, mapped: &[MappedFile]) -> Option<State> {
         Ok(_) if process.is_hidden() => Some(State::Undumpable),
         Ok(_) => Some(State::Idle),
         // Only the name of the program of a hidden process shows that it is a JVM.
-        Err(AttachError::NotAllowed(..) | AttachError::Hidden(_)) => {
+        Err(AttachError::NotAllowed(..) | AttachError::Hidden(_) | AttachError::NoVmThread(_)) => {
             (!process.is_hidden() || is_launcher(process)).then_some(State::OtherUser)
         }
         Err(AttachError::Disabled(_)) => Some(State::AttachDisabled),

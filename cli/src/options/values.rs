@@ -1,9 +1,12 @@
 //! Types for option values: durations and sizes with a unit.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
 use profile::text::quantity::duration;
 use profile::text::units::{duration_ns, duration_or_seconds_ns, size_bytes};
 
@@ -51,6 +54,34 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "write a size of at least 16M (units k, M, G, T), for example 20G";
         size_bytes(text).filter(|&bytes| bytes >= 16 << 20).map(Size).ok_or(EXPECTED)
+    }
+}
+
+/// Reads a text as it is, and offers values to help texts and to the completions of shells.
+#[derive(Clone, Debug)]
+pub struct Offered(Vec<&'static str>);
+
+impl Offered {
+    /// Offers `values`; others are accepted as well, and judged where they are used.
+    pub fn new(values: impl IntoIterator<Item = &'static str>) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
+impl TypedValueParser for Offered {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(PossibleValue::new)))
     }
 }
 

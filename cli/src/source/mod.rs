@@ -18,12 +18,13 @@ use collector::store::{Store, is_partition};
 use profile::api::question;
 use profile::export::{self, Options};
 use profile::query::error::QueryError;
-use profile::query::selection::Selection;
+use profile::query::selection::{FRAME_KINDS, Selection, THREAD_KINDS};
 use profile::source::recording::{Recording, RecordingError, Recordings};
 use profile::text::format::Format;
 use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+use crate::options::values::Offered;
 use crate::output;
 
 /// Maximum bytes of an answer of a collector; a call tree of 200,000 nodes has about 10 MB.
@@ -279,12 +280,11 @@ pub struct SelectionArguments {
     /// Thread: part of its name, or its kernel id; can be repeated
     #[arg(long, value_name = "NAME")]
     thread: Vec<String>,
-    /// Kind of the thread: java, virtual, compiler, gc, vm or native; can be repeated
-    #[arg(long, value_name = "KIND")]
+    /// Kind of the thread; can be repeated
+    #[arg(long, value_name = "KIND", value_parser = Offered::new(THREAD_KINDS))]
     thread_kind: Vec<String>,
-    /// Kind of the top frame: interpreted, c1, c2, inlined, native_method, stub, native, vm, marker or jvmci; can be
-    /// repeated
-    #[arg(long, value_name = "KIND")]
+    /// Kind of the top frame; can be repeated
+    #[arg(long, value_name = "KIND", value_parser = Offered::new(FRAME_KINDS.map(|(name, _)| name)))]
     kind: Vec<String>,
     /// Only stacks with a frame that contains this text; can be repeated
     #[arg(long, value_name = "TEXT")]
