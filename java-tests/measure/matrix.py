@@ -17,8 +17,8 @@ The tables are printed as Markdown; progress and failures go to standard error.
 --places lets the agents describe every new place where a walk ended early (debug=stops, which needs an agent built with
 --features agent/hooks), and appends the descriptions to a file, each after a line that names the run.
 --agent-option adds an option of the agent.
---compare walks each stack that takes over frames of the thread's previous stack in full as well (debug=compare-walks,
-which needs agent/hooks too), prints the counts, and fails on a difference.
+--compare walks each stack without the steps of earlier walks as well (debug=compare-walks, which needs agent/hooks too),
+prints the counts, and fails on a difference.
 --tables runs nothing and prints the tables of such JSON files; the later of two equal runs counts.
 --page writes the tables into a page, between its lines `<!-- matrix -->` and `<!-- end of matrix -->`:
 
@@ -243,11 +243,11 @@ class Matrix:
 
     @staticmethod
     def note_comparison(row, log):
-        found = re.search(r"reused walks: (\d+) equal, (\d+) different, (\d+) apart; ids: \d+ equal, (\d+) different", log)
+        found = re.search(r"compared walks: (\d+) equal, (\d+) different, (\d+) apart; ids: \d+ equal, (\d+) different", log)
         equal, different, apart, misnamed = map(int, found.groups()) if found else (0, 0, 0, 0)
         row["compared"] = {"equal": equal, "different": different + misnamed, "apart": apart}
         if not found or different or misnamed:
-            complain(f"JDK {' '.join(key(row))}: walks that reuse frames differ from walks in full: {log[-2000:]}")
+            complain(f"JDK {' '.join(key(row))}: walks by known steps differ from walks without: {log[-2000:]}")
 
     @staticmethod
     def count(row, summary):
@@ -419,10 +419,10 @@ def main():
         compared = collections.Counter()
         for row in rows:
             compared.update(row["compared"])
-        print(f"\nwalks that reuse frames: {compared['equal']} equal to walks in full, {compared['different']} different, "
+        print(f"\nwalks by known steps: {compared['equal']} equal to walks without, {compared['different']} different, "
               f"{compared['apart']} between which the VM may have freed code")
         if compared["different"] or not compared["equal"]:
-            sys.exit("matrix: walks that reuse frames differ from walks in full, or none was compared")
+            sys.exit("matrix: walks by known steps differ from walks without, or none was compared")
     if options.quick:
         samples, rooted = sum(row["java_samples"] for row in rows), share(rows) or 0
         print(f"\nquick: {rooted:.4%} of {samples} samples end at a true root; at least {QUICK_SHARE:.2%} are required")

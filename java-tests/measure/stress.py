@@ -34,7 +34,7 @@ def main():
     agent = binary("libtickwalk.so", "hooks/release",
                    "CARGO_TARGET_DIR=target/hooks cargo build --release -p agent --features agent/hooks")
     failed = False
-    print("| JDK | walks | frames | reused and equal | stop reasons |\n|---|---|---|---|---|")
+    print("| JDK | walks | frames | compared and equal | stop reasons |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="tickwalk-stress-") as scratch:
         classes = compile_workloads(scratch)
         for jdk in options.jdk or JDKS:
@@ -48,9 +48,9 @@ def main():
                     complain(f"JDK {jdk} {workload}: exit {done.returncode}: {done.stderr[-3000:]}")
                     failed = True
                     continue
-                reused = re.search(r"reused walks: (\d+) equal, (\d+) different, \d+ apart; ids: \d+ equal, (\d+) diff", done.stderr)
+                reused = re.search(r"compared walks: (\d+) equal, (\d+) different, \d+ apart; ids: \d+ equal, (\d+) diff", done.stderr)
                 if not reused or reused[2] != "0" or reused[3] != "0":
-                    complain(f"JDK {jdk} {workload}: walks that reuse frames differ: {done.stderr[-3000:]}")
+                    complain(f"JDK {jdk} {workload}: walks by known steps differ from walks without: {done.stderr[-3000:]}")
                     failed = True
                     continue
                 same += int(reused[1])

@@ -279,9 +279,6 @@ pub struct Statistics {
     /// frames of all samples
     #[prost(uint64, tag = "22")]
     pub frames: u64,
-    /// those taken over from the thread's previous sample instead of being walked
-    #[prost(uint64, tag = "23")]
-    pub reused_frames: u64,
     /// as SampleBatch.clock_shift_ms, at time_ns
     #[prost(sint64, tag = "24")]
     pub clock_shift_ms: i64,

@@ -145,7 +145,7 @@ impl Scene {
         let Thread { capture, stack, .. } = &self.thread;
         let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
         self.walker.begin_group();
-        let walk = self.walker.walk(&self.vm, 0, &snapshot, ticks);
+        let walk = self.walker.walk(&self.vm, &snapshot, ticks);
         let named = self.namer.name(&self.vm, &mut self.walker, &walk, &snapshot, None);
         self.take_sent();
         named
@@ -156,7 +156,7 @@ impl Scene {
         let Thread { capture, stack, .. } = &self.thread;
         let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
         self.walker.begin_group();
-        let walks = [now(), now()].map(|ticks| self.walker.walk(&self.vm, 0, &snapshot, ticks));
+        let walks = [now(), now()].map(|ticks| self.walker.walk(&self.vm, &snapshot, ticks));
         self.process.collect();
         let named = walks.map(|walk| self.namer.name(&self.vm, &mut self.walker, &walk, &snapshot, None));
         self.take_sent();

@@ -18,7 +18,7 @@ mod synthetic;
 use std::time::Instant;
 
 use fixture::Fixture;
-use stackwalk::{Capture, Frame, Limits, ScopeCache, Walker};
+use stackwalk::{Capture, Frame, Group, Limits, ScopeCache, Walker};
 use synthetic::{Process, Random, Shape};
 
 const DEPTH: usize = 64;
@@ -57,9 +57,17 @@ fn frames(mode: &Mode, walk: usize, random: &mut Random) -> Vec<(usize, u64)> {
 
 /// Walks one stack; callgrind counts this.
 #[inline(never)]
-fn measured(process: &Process, cache: &mut ScopeCache, (capture, stack): &(Capture, Vec<u8>)) -> usize {
+fn measured(
+    process: &Process,
+    cache: &mut ScopeCache,
+    (capture, stack): &(Capture, Vec<u8>),
+    (frames, groups): (&mut Vec<Frame>, &mut Vec<Group>),
+) -> usize {
     let mut walker = Walker::new(&process.hotspot, process, cache, Limits::default());
-    walker.frames(capture, stack).count()
+    frames.clear();
+    groups.clear();
+    walker.frames(capture, stack).append_to(frames, groups);
+    frames.len()
 }
 
 fn check(process: &Process, cache: &mut ScopeCache, frames: &[(usize, u64)]) {
@@ -93,7 +101,9 @@ fn run(mode: &Mode, fixture: &Fixture) {
         (before..before + count).map(|walk| process.stack(&frames(mode, walk, &mut random))).collect();
     let (stats, checked) = (cache.stats(), process.checked.get());
     let start = Instant::now();
-    let found: usize = stacks.iter().map(|stack| measured(&process, &mut cache, stack)).sum();
+    let (mut frames, mut groups) = (Vec::new(), Vec::new());
+    let mut walk = |stack| measured(&process, &mut cache, stack, (&mut frames, &mut groups));
+    let found: usize = stacks.iter().map(&mut walk).sum();
     let nanos = start.elapsed().as_nanos() as f64;
     let (after, physical) = (cache.stats(), count * DEPTH);
     let misses = after.pc_misses + after.pc_stale - stats.pc_misses - stats.pc_stale;

@@ -10,11 +10,12 @@
 #[path = "../tests/support/fixture.rs"]
 mod fixture;
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::Instant;
 
 use fixture::Fixture;
-use stackwalk::{Capture, HotSpot, Limits, Memory, ScopeCache, Unreadable, Walker};
+use stackwalk::{Capture, Frame, Group, HotSpot, Limits, Memory, ScopeCache, Unreadable, Walker};
 
 const ROUNDS: usize = 401;
 const WALKS: usize = 50;
@@ -44,6 +45,8 @@ struct Subject {
     memory: Flat,
     capture: Capture,
     stack: Vec<u8>,
+    /// Memory for the frames of a walk.
+    found: RefCell<(Vec<Frame>, Vec<Group>)>,
 }
 
 impl Subject {
@@ -54,7 +57,13 @@ impl Subject {
             fixture.threads.iter().find(|thread| thread.name == "quiet-recursion").expect("recorded");
         let hotspot = fixture.hotspot();
         let memory = Flat(fixture.regions.iter().map(|(start, bytes)| (*start, bytes.clone())).collect());
-        let mut subject = Self { hotspot, memory, capture: thread.capture, stack: thread.stack.clone() };
+        let mut subject = Self {
+            hotspot,
+            memory,
+            capture: thread.capture,
+            stack: thread.stack.clone(),
+            found: RefCell::default(),
+        };
         let mut cache = Box::new(ScopeCache::new());
         let mut frames = subject.walk(&mut cache);
         while frames < DEEP {
@@ -106,10 +115,13 @@ impl Subject {
     #[inline(never)]
     fn walk(&self, cache: &mut ScopeCache) -> usize {
         let mut walker = Walker::new(&self.hotspot, &self.memory, cache, Limits::default());
-        let mut frames = walker.frames(black_box(&self.capture), black_box(&self.stack));
-        let count = frames.by_ref().count();
-        assert!(frames.stop().is_complete(), "{:?} after {count}", frames.stop());
-        count
+        let mut walk = walker.frames(black_box(&self.capture), black_box(&self.stack));
+        let (frames, groups) = &mut *self.found.borrow_mut();
+        frames.clear();
+        groups.clear();
+        walk.append_to(frames, groups);
+        assert!(walk.stop().is_complete(), "{:?} after {}", walk.stop(), frames.len());
+        frames.len()
     }
 }
 

@@ -24,10 +24,27 @@ fn process(layout: usize, count: usize, pcs: u64) -> Process {
 
 type Walked = (Vec<Frame>, Stop);
 
+/// Walks a stack in three ways, which must give the same.
 fn walk(process: &Process, cache: &mut ScopeCache, (capture, stack): &(Capture, Vec<u8>)) -> Walked {
     let mut walker = Walker::new(&process.hotspot, process, cache, Limits::default());
     let mut frames = walker.frames(capture, stack);
-    (frames.by_ref().collect(), frames.stop())
+    let walked: Walked = (frames.by_ref().collect(), frames.stop());
+    assert_eq!(at_once(&mut walker, capture, stack), walked);
+    assert_eq!(at_once(&mut walker.without_known_steps(), capture, stack), walked, "each frame by itself");
+    walked
+}
+
+fn at_once(walker: &mut Walker<'_, Process>, capture: &Capture, stack: &[u8]) -> Walked {
+    let (mut found, mut groups) = (Vec::new(), Vec::new());
+    let mut frames = walker.frames(capture, stack);
+    frames.append_to(&mut found, &mut groups);
+    assert_eq!(groups.iter().map(|group| group.frames as usize).sum::<usize>(), found.len());
+    (found, frames.stop())
+}
+
+/// Walks a stack as an agent does.
+fn walk_once(process: &Process, cache: &mut ScopeCache, (capture, stack): &(Capture, Vec<u8>)) -> Walked {
+    at_once(&mut Walker::new(&process.hotspot, process, cache, Limits::default()), capture, stack)
 }
 
 /// Methods and bcis of a walk.
@@ -69,22 +86,16 @@ fn random_frames(process: &Process, random: &mut Random, count: u64) -> Vec<(usi
     (0..count).map(frame).collect()
 }
 
-/// An empty cache for copies or for live stacks.
-fn new_cache(live: bool) -> Box<ScopeCache> {
-    Box::new(if live { ScopeCache::for_live_stacks() } else { ScopeCache::new() })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
     fn an_old_cache_and_an_empty_one_give_the_same_walks(
         layout in 0..2_usize,
-        live in any::<bool>(),
         actions in prop::collection::vec(action(), 1..60),
     ) {
         let mut process = process(LAYOUTS[layout], NMETHODS, 60);
-        let mut cache = new_cache(live);
+        let mut cache = Box::new(ScopeCache::new());
         for (number, action) in actions.into_iter().enumerate() {
             match action {
                 Action::Walk(seed) => {
@@ -118,22 +129,22 @@ proptest! {
 
 #[test]
 fn more_pcs_than_fit_are_walked_right_and_what_is_used_often_stays() {
-    for (layout, live) in LAYOUTS.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
+    for layout in LAYOUTS {
         let process = process(layout, 600, 200);
-        let mut cache = new_cache(live);
+        let mut cache = Box::new(ScopeCache::new());
         let mut random = Random(0x1234_5678_9abc_def1);
         let often: Vec<(usize, u64)> = (0..64).map(|index| (index * 9, 3)).collect();
         let mut once = (0..600).flat_map(|index| (0..200).map(move |pc| (index, pc)));
         let mut missed = 0;
         for round in 0..1400 {
             let before = cache.stats().pc_misses;
-            let (found, _) = walk(&process, &mut cache, &process.stack(&often));
+            let (found, _) = walk_once(&process, &mut cache, &process.stack(&often));
             assert_eq!(methods(&found), expected(&process, &often));
             missed += if round == 0 { 0 } else { cache.stats().pc_misses - before };
             let mut frames: Vec<_> = once.by_ref().take(80).collect();
             let place = random.below(frames.len() as u64) as usize;
             frames.rotate_left(place);
-            let (found, _) = walk(&process, &mut cache, &process.stack(&frames));
+            let (found, _) = walk_once(&process, &mut cache, &process.stack(&frames));
             assert_eq!(methods(&found), expected(&process, &frames));
         }
         let stats = cache.stats();
@@ -159,9 +170,9 @@ fn a_first_meeting_takes_two_reads_and_further_pcs_none() {
 
 #[test]
 fn code_that_was_met_later_ends_a_restricted_walk() {
-    for (layout, live) in LAYOUTS.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
+    for layout in LAYOUTS {
         let mut process = process(layout, 2, 20);
-        let mut cache = new_cache(live);
+        let mut cache = Box::new(ScopeCache::new());
         let (known, unknown) = (process.stack(&[(0, 1), (0, 2)]), process.stack(&[(0, 1), (1, 2)]));
         walk(&process, &mut cache, &process.stack(&[(0, 1)]));
         let generation = cache.next_generation();
@@ -184,7 +195,7 @@ fn code_that_was_met_later_ends_a_restricted_walk() {
 fn code_in_the_place_of_a_stub_that_is_met_ends_a_walk_of_an_older_sample() {
     for layout in LAYOUTS {
         let process = process(layout, 2, 20);
-        let mut cache = new_cache(false);
+        let mut cache = Box::new(ScopeCache::new());
         let stack = process.stack(&[(0, 1), (1, 2)]);
         let code = process.code(1);
         cache.set_stub_places([code + 16..code + 32, code + 40..code + 64].into());

@@ -11,7 +11,7 @@ mod walks;
 use std::path::Path;
 
 use fixture::Fixture;
-use stackwalk::{Capture, HotSpot, ScopeCache, Stop};
+use stackwalk::{Capture, ScopeCache, Stop};
 
 fn check(fixture: &Fixture, major: &str) {
     let hotspot = fixture.hotspot();
@@ -19,12 +19,7 @@ fn check(fixture: &Fixture, major: &str) {
     // A folder is named after the release, with `-sid` if the build is not the pinned one.
     let folders = ["", "-sid"].map(|build| format!("jdk{release}{build}-{}", fixture::CPU));
     assert!(folders.contains(&major.to_owned()));
-    for mut cache in [ScopeCache::new(), ScopeCache::for_live_stacks()].map(Box::new) {
-        check_with(fixture, &hotspot, &mut cache, major);
-    }
-}
-
-fn check_with(fixture: &Fixture, hotspot: &HotSpot, cache: &mut ScopeCache, major: &str) {
+    let (hotspot, cache) = (&hotspot, &mut *Box::new(ScopeCache::new()));
     // The second round uses the cache and must give the same frames.
     for _ in 0..2 {
         for thread in &fixture.threads {

@@ -65,7 +65,7 @@ impl Memo {
             walker: MaybeUninit::uninit(),
             frames: None,
         };
-        let parts = Parts { cache: ScopeCache::for_live_stacks(), rows: Rows::default(), ids, room };
+        let parts = Parts { cache: ScopeCache::new(), rows: Rows::default(), ids, room };
         Self { taken: AtomicBool::new(false), parts: UnsafeCell::new(parts) }
     }
 }

@@ -19,10 +19,7 @@ const WITHOUT_ROOMS: &[&str] = &["java-tests", "java-tests/agct", "java-tests/ho
 /// Most files beside `lib.rs` or `main.rs` in a crate with rooms.
 const ROOT_FILES: usize = 5;
 /// Imports that lead up, as "crate: file -> file".
-const UPWARD: &[&str] = &[
-    "sampler-thread: walk/previous.rs -> name/dictionaries/mod.rs",
-    "sampler-thread: walk/vm.rs -> name/dictionaries/mod.rs",
-];
+const UPWARD: &[&str] = &[];
 /// Most lines of a function, from its first to its last brace.
 const FUNCTION_LINES: usize = 80;
 /// Longer functions, as "file: function".
@@ -30,9 +27,6 @@ const LONG_FUNCTIONS: &[&str] = &[];
 /// Files whose functions take tuples, and how many such parameters each has.
 const TUPLE_PARAMETERS: &[(&str, usize)] = &[
     ("java-tests/agct/src/record.rs", 1),
-    ("sampler-thread/src/name/native_ids.rs", 1),
-    ("sampler-thread/src/name/stacks.rs", 1),
-    ("sampler-thread/src/walk/previous.rs", 2),
     ("stackwalk/src/walker/compiled.rs", 5),
     ("stackwalk/src/walker/running.rs", 2),
     ("stackwalk/src/walker/signal.rs", 1),

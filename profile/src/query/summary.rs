@@ -78,8 +78,6 @@ pub struct Sampler {
     pub walk_ns: Quantiles,
     /// Frames of all samples.
     pub frames: u64,
-    /// Frames that were copied from the thread's previous sample instead of being walked.
-    pub reused_frames: u64,
 }
 
 /// Request queues and snapshot pool.
@@ -147,7 +145,6 @@ impl Summary {
                 cpu_ns: statistics.sampler_cpu_ns,
                 walk_ns: Quantiles::of(statistics.walk_ns.as_ref()),
                 frames: statistics.frames,
-                reused_frames: statistics.reused_frames,
             },
             queue: Queue {
                 capacity_bytes: queue.capacity_bytes,

@@ -1,7 +1,7 @@
 //! A Java frame in one word.
 //!
-//! A program has tens of thousands of frames, and the first use of a page costs more than the names in it: with this key their
-//! table has two thirds of the pages.
+//! A program has tens of thousands of frames, and the first use of a page costs more than the names in it: with this
+//! key their table has two thirds of the pages.
 
 use proto::v1::FrameKind;
 use stackwalk::Method;

@@ -3,17 +3,19 @@
 //! Problem: a warm program repeats the same frames millions of times; reading a name from the VM costs microseconds.
 //! Approach: a method is named once per `Method*`, a frame once per (method, bci, kind), native code by
 //! [`native_ids`](super::native_ids). What may have been unloaded is forgotten.
-//! Invariant: a method that may have been unloaded since the sample is shown as `[unloaded]`, never by the name that its
-//! address has by then; `[compiling] Class.method` appears only if the names could be read in full.
+//! Invariant: a method that may have been unloaded since the sample is shown as `[unloaded]`, never by the name that
+//! its address has by then; `[compiling] Class.method` appears only if the names could be read in full.
 
 use std::sync::Arc;
 
 use proto::v1::FrameKind;
-use stackwalk::{Blob, CompileLevel, Frame, HotSpot, LoadedBy, Memory, Method, Missing, Place, Symbol};
+use stackwalk::{
+    Blob, CompileLevel, Frame, Group, HotSpot, LoadedBy, Memory, Method, Missing, Place, Symbol,
+};
 
 use crate::name::dictionaries::{Dictionaries, Text};
 use crate::name::frame_key::FrameKey;
-use crate::name::inlined::Inlined;
+use crate::name::groups::Groups;
 use crate::name::native_ids::NativeIds;
 use crate::name::shards::{Map, Shards};
 use crate::name::shown::Shown;
@@ -47,8 +49,8 @@ pub struct FrameNames {
     /// The dictionaries.
     pub dictionaries: Dictionaries,
     methods: Shards<Method, MethodId>,
-    /// Ids of the names of methods. The VM frees a name with the last class that refers to it, so these are as uncertain as
-    /// methods.
+    /// Ids of the names of methods. The VM frees a name with the last class that refers to it, so these are as
+    /// uncertain as methods.
     symbols: Shards<Symbol, Text>,
     /// Methods named for the current stack, with what keeps them alive.
     pub(super) unproven: Vec<(Method, Option<LoadedBy>)>,
@@ -61,7 +63,7 @@ pub struct FrameNames {
     pub(super) unloaded: u32,
     frames: Shards<FrameKey, u32>,
     /// The same for all frames of a compiled one.
-    inlined: Inlined,
+    groups: Groups,
     /// Routines by the pc of a stub: time stamp from which on one is there, and its id; `None` if there is none.
     stubs: Map<u64, Option<(u64, u64)>>,
     /// Ids of stubs that are in no routine, by the address of their blob's name, which the VM never frees.
@@ -111,13 +113,13 @@ impl FrameNames {
 
     /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
     pub(super) fn forget(&mut self, change: Change) {
-        let Self { methods, symbols, frames, inlined, compiling, .. } = self;
+        let Self { methods, symbols, frames, groups, compiling, .. } = self;
         match change {
             Change::None => return,
             Change::Unloaded => methods.retain(|_, known| known.permanent_since.is_some()),
             Change::Replaced => methods.clear(),
         }
-        inlined.clear();
+        groups.clear();
         compiling.clear();
         symbols.clear();
         frames.retain(|key, _| methods.contains_key(&key.method()));
@@ -142,32 +144,32 @@ impl FrameNames {
         self.dictionaries.symbol_frame(FrameKind::Marker, UNLOADED)
     }
 
-    /// Appends the ids of the newest of `frames` to `ids`, of as many as share a physical frame; 0 for frames that are not part
-    /// of a profile.
+    /// Appends the ids of a group, the newest of `frames`, to `ids`; 0 for frames that are not part of a profile.
     pub(super) fn next_frames<M: Memory>(
         &mut self,
         frames: &[Frame],
+        group: Group,
         vm: &Vm<M>,
         libraries: &mut NativeLibraries,
         ids: &mut Vec<u64>,
     ) {
-        let Some((count, hash)) = Inlined::group(frames, self.has_positions) else {
-            let id = frames.first().and_then(|frame| self.frame(frame, vm, libraries));
-            ids.push(id.unwrap_or(0));
-            return;
-        };
         let is_certain = self.uncertain_at.is_none();
-        if let Some(known) = self.inlined.find(hash).filter(|_| is_certain) {
+        if let Some(known) = self.groups.find(group.number).filter(|_| is_certain) {
             ids.extend(known.iter().map(|&id| u64::from(id)));
             return;
         }
         let (begin, unloaded) = (ids.len(), self.unloaded);
-        for frame in frames.iter().take(count) {
+        for frame in frames.iter().take(group.frames as usize) {
             ids.push(self.frame(frame, vm, libraries).unwrap_or(0));
         }
         if is_certain && unloaded == self.unloaded {
-            self.inlined.put(hash, ids.get(begin..).unwrap_or_default());
+            self.groups.put(group.number, ids.get(begin..).unwrap_or_default());
         }
+    }
+
+    /// Forgets the ids of groups.
+    pub(super) fn forget_groups(&mut self) {
+        self.groups.clear();
     }
 
     /// Returns the id of a frame; `None` for the VM's entry frames, which are not part of a profile, and for
@@ -289,7 +291,7 @@ impl FrameNames {
     ) -> u64 {
         // A return address may belong to the next function if the call never returns.
         let pc = place.pc.0.wrapping_sub(u64::from(!interrupted));
-        self.native.id(pc, &vm.memory, libraries, (&mut self.dictionaries, &self.shown))
+        self.native.id(pc, &vm.memory, libraries, &mut self.dictionaries, &self.shown)
     }
 
     /// Returns the label for the method that the thread of the current stack was compiling.

@@ -3,7 +3,7 @@
 pub mod dictionaries;
 mod frame_key;
 mod frames;
-mod inlined;
+mod groups;
 mod native_ids;
 mod shards;
 pub mod shown;

@@ -1,8 +1,8 @@
 //! Ids of native frames.
 //!
 //! Problem: naming a native frame takes two reads of a file.
-//! Approach: a frame is named once per pc, a function once. All are forgotten when a library is gone, for another may take its
-//! place; code outside of libraries when one was added, for it may be that code's.
+//! Approach: a frame is named once per pc, a function once. All are forgotten when a library is gone, for another may
+//! take its place; code outside of libraries when one was added, for it may be that code's.
 
 use proto::v1::FrameKind;
 use stackwalk::Memory;
@@ -44,13 +44,15 @@ impl NativeIds {
         self.ids.len()
     }
 
-    /// Returns the id of the frame at `pc`, an address inside the running or calling instruction; 0 if it is not to be shown.
+    /// Returns the id of the frame at `pc`, an address inside the running or calling instruction; 0 if it is not to be
+    /// shown.
     pub(super) fn id<M: Memory>(
         &mut self,
         pc: u64,
         memory: &M,
         libraries: &mut NativeLibraries,
-        (dictionaries, shown): (&mut Dictionaries, &Shown),
+        dictionaries: &mut Dictionaries,
+        shown: &Shown,
     ) -> u64 {
         let Self { ids, outside, functions, .. } = self;
         *ids.entry(pc).or_insert_with(|| {
@@ -89,7 +91,7 @@ mod tests {
         let (mut native, mut libraries) = (NativeIds::default(), NativeLibraries::default());
         let mut ids = |libraries: &mut NativeLibraries| {
             native.begin(libraries);
-            [0x2010, 0x5010].map(|pc| native.id(pc, &memory, libraries, (&mut dictionaries, &shown)))
+            [0x2010, 0x5010].map(|pc| native.id(pc, &memory, libraries, &mut dictionaries, &shown))
         };
         libraries.update(FIRST);
         let [inside, outside] = ids(&mut libraries);

@@ -1,9 +1,9 @@
 //! A hash map in parts.
 //!
-//! Problem: a hash map that grows moves to a new block of twice the size, all of whose pages are touched for the first time,
-//! which costs more than the look-ups for which it grows; meanwhile it has three times its memory.
-//! Approach: sixteen maps, chosen by bits of the hash that they do not use themselves. One grows at a time, and the block that
-//! it leaves is used for the next ones, because it is small enough for malloc to keep.
+//! Problem: a hash map that grows moves to a new block of twice the size, all of whose pages are touched for the first
+//! time, which costs more than the look-ups for which it grows; meanwhile it has three times its memory.
+//! Approach: sixteen maps, chosen by bits of the hash that they do not use themselves. One grows at a time, and the
+//! block that it leaves is used for the next ones, because it is small enough for malloc to keep.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 

@@ -1,13 +1,14 @@
 //! Names walked stacks and gives each its id.
 //!
-//! Problem: a method may be unloaded between the sample and the moment its name is read, and another method may lie there.
-//! Approach: names read for a stack are proven afterwards: if the VM unloaded classes meanwhile, the stack is named again
-//! and its methods are shown as unloaded (`crate::proof::lifetime`).
+//! Problem: a method may be unloaded between the sample and the moment its name is read, and another method may lie
+//! there.
+//! Approach: names read for a stack are proven afterwards: if the VM unloaded classes meanwhile, the stack is named
+//! again and its methods are shown as unloaded (`crate::proof::lifetime`).
 //! Invariant: a method that may have been unloaded has no name.
 
 use std::sync::Arc;
 
-use stackwalk::{Frame, Memory, Method, ReadCache, Stop};
+use stackwalk::{Frame, Group, Memory, Method, ReadCache, Stop};
 
 use crate::drain::traces::Trace;
 use crate::name::dictionaries::Node;
@@ -31,7 +32,8 @@ pub const STOP_NOT_COPIED: &str = "not_copied";
 /// Stop reason of samples of a native thread that could not be walked to the root, whatever the cause.
 pub const STOP_NATIVE_CUT: &str = "native_cut";
 
-/// Stop reason of samples whose stack was not copied because the snapshot pool was empty: only the newest frame is known.
+/// Stop reason of samples whose stack was not copied because the snapshot pool was empty: only the newest frame is
+/// known.
 pub const STOP_POOL_EXHAUSTED: &str = "pool_exhausted";
 
 /// A walked and named stack.
@@ -91,14 +93,12 @@ impl StackNamer {
             return NamedStack { id, stop, complete, unloaded, is_late, compiled, is_biased };
         }
         self.begin(walker, walk.ticks);
-        let mut named = self.named_before(walker, walk);
         self.names.ticks = walk.ticks;
         self.names.uncertain_at = (!walker.lifetime.is_certain(walk.ticks)).then_some(walk.ticks);
-        self.name_frames(vm, walker, walk, named, (snapshot, thread));
+        self.name_frames(vm, walker, walk, snapshot, thread);
         if !self.prove(&vm.memory, &mut walker.lifetime) {
             self.names.uncertain_at = Some(walk.ticks);
-            named = 0;
-            self.name_frames(vm, walker, walk, named, (snapshot, thread));
+            self.name_frames(vm, walker, walk, snapshot, thread);
         }
         let stop = match walk.stop {
             _ if self.is_limited => Stop::DepthLimit.name(),
@@ -109,35 +109,17 @@ impl StackNamer {
             stop => stop.name(),
         };
         let is_cut = walk.is_restricted && matches!(walk.stop, Stop::CodeReplaced(_) | Stop::UnknownCode(_));
-        let compiled = walker.frames(walk).iter().filter_map(|frame| match *frame {
-            Frame::Compiled { inlined, level, .. } => {
-                Some(CompiledCode { is_inlined: inlined, is_c2: level.is_optimised() })
-            }
-            _ => None,
-        });
-        let compiled = compiled.reduce(|all, one| CompiledCode {
-            is_inlined: all.is_inlined || one.is_inlined,
-            is_c2: all.is_c2 || one.is_c2,
-        });
+        let compiled = compiled_code(walker.frames(walk), walker.groups(walk));
         let newest = walker.frames(walk).iter().find(|frame| frame.method().is_some());
         let is_biased = newest.is_some_and(Frame::is_moved);
-        let node = self.node(walker, walk, named, stop);
+        let node = self.node(stop);
         let id = self.names.dictionaries.sampled(node);
-        if named > 0 && walker.comparison.is_some() {
-            let unloaded = self.names.unloaded;
-            self.name_frames(vm, walker, walk, 0, (snapshot, thread));
-            let full = self.names.dictionaries.root(stop);
-            let full = self.names.dictionaries.leaf(full, self.ids.iter().rev().copied());
+        if walker.comparison.is_some() {
+            self.names.forget_groups();
+            self.name_frames(vm, walker, walk, snapshot, thread);
             // Not the numbers: a node that was forgotten gets another one.
-            let is_same = node.hash() == full.hash();
+            let is_same = node.hash() == self.node(stop).hash();
             walker.comparison.iter_mut().for_each(|comparison| comparison.count_ids(is_same));
-            if !is_same {
-                tracing::warn!(
-                    "a reused stack has other content: {named} of {} frames named before, {unloaded} frames unloaded, {:?}",
-                    walker.frames(walk).len(),
-                    walk.reused
-                );
-            }
         }
         NamedStack {
             id,
@@ -192,53 +174,21 @@ impl StackNamer {
         self.names.begin(change, &walker.libraries);
     }
 
-    /// Returns how many of the oldest frames of a walk have the nodes of the thread's previous stack.
-    fn named_before(&self, walker: &mut StackWalker, walk: &Walk) -> usize {
-        // Which frames are within the limits depends on all newer ones.
-        if self.most.is_some() {
-            return 0;
-        }
-        let versions = self.versions(walker);
-        let (Some(reused), Some(nodes)) = (walk.reused, walker.previous.nodes(walk.slot)) else { return 0 };
-        let is_same = nodes.walk == reused.walk && nodes.versions == versions;
-        let is_certain = walker.lifetime.is_certain(nodes.ticks) && walker.lifetime.is_certain(walk.ticks);
-        if is_same && is_certain { reused.frames } else { 0 }
+    /// Returns the node of the stack whose frames have `ids`.
+    fn node(&mut self, stop: &str) -> Node {
+        let Self { names: FrameNames { dictionaries, .. }, ids, .. } = self;
+        let root = dictionaries.root(stop);
+        dictionaries.leaf(root, ids.iter().rev().copied())
     }
 
-    /// Returns the versions of the dictionaries and of the list of libraries.
-    fn versions(&self, walker: &StackWalker) -> (u64, u64) {
-        (self.names.dictionaries.version(), walker.libraries.list())
-    }
-
-    /// Returns the node of the stack whose newest frames have `ids`; if the walk is kept, keeps the nodes of all frames for
-    /// the thread's next stack.
-    fn node(&mut self, walker: &mut StackWalker, walk: &Walk, named: usize, stop: &str) -> Node {
-        let versions = self.versions(walker);
-        let Self { names: FrameNames { dictionaries, uncertain_at, .. }, ids, .. } = self;
-        let nodes = walker.previous.nodes(walk.slot).filter(|_| uncertain_at.is_none());
-        let known = nodes.as_ref().and_then(|nodes| nodes.of_frames.get(named.checked_sub(1)?));
-        let caller = known.copied().unwrap_or_else(|| dictionaries.root(stop));
-        let frames = ids.iter().rev().copied();
-        match nodes.filter(|_| walk.number != 0) {
-            Some(nodes) => {
-                nodes.of_frames.truncate(named);
-                // Entries are no frames of a profile.
-                dictionaries.path(caller, frames, &mut nodes.of_frames);
-                (nodes.walk, nodes.ticks, nodes.versions) = (walk.number, walk.ticks, versions);
-                nodes.of_frames.last().copied().unwrap_or(caller)
-            }
-            None => dictionaries.leaf(caller, frames),
-        }
-    }
-
-    /// Fills `ids` with all but the `named` oldest frames; 0 for frames that are not part of a profile.
+    /// Fills `ids` with those of all frames; 0 for frames that are not part of a profile.
     fn name_frames<M: Memory>(
         &mut self,
         vm: &Vm<M>,
         walker: &mut StackWalker,
         walk: &Walk,
-        named: usize,
-        (snapshot, thread): (&Snapshot<'_>, Option<&ThreadFacts>),
+        snapshot: &Snapshot<'_>,
+        thread: Option<&ThreadFacts>,
     ) {
         let Self { names, enabled, most, is_limited, ids, lines: (lines, _) } = self;
         ids.clear();
@@ -246,14 +196,13 @@ impl StackNamer {
         *is_limited = false;
         let mut most = *most;
         let cached = vm.through(lines);
-        let (frames, libraries) = walker.frames_and_libraries(walk);
-        let newest = frames.len().saturating_sub(named);
-        let newest = frames.get(..newest).unwrap_or_default();
-        while let Some(rest) = newest.get(ids.len()..).filter(|rest| !rest.is_empty()) {
-            names.next_frames(rest, &cached, libraries, ids);
+        let (frames, groups, libraries) = walker.found(walk);
+        for group in groups {
+            let rest = frames.get(ids.len()..).unwrap_or_default();
+            names.next_frames(rest, *group, &cached, libraries, ids);
         }
         if let Some(most) = &mut most {
-            for (id, frame) in ids.iter_mut().zip(newest).filter(|(id, _)| **id != 0) {
+            for (id, frame) in ids.iter_mut().zip(frames).filter(|(id, _)| **id != 0) {
                 if most.exceeds(frame) {
                     *id = 0;
                     *is_limited = true;
@@ -289,4 +238,23 @@ impl StackNamer {
         }
         true
     }
+}
+
+/// Returns by which compilers the compiled code is that a stack goes through, if any.
+fn compiled_code(frames: &[Frame], groups: &[Group]) -> Option<CompiledCode> {
+    let mut rest = frames;
+    let codes = groups.iter().filter_map(|group| {
+        let (first, older) = (rest.first()?, rest.get(group.frames as usize..)?);
+        rest = older;
+        match first {
+            Frame::Compiled { inlined, level, .. } => {
+                Some(CompiledCode { is_inlined: *inlined, is_c2: level.is_optimised() })
+            }
+            _ => None,
+        }
+    });
+    codes.reduce(|all, one| CompiledCode {
+        is_inlined: all.is_inlined || one.is_inlined,
+        is_c2: all.is_c2 || one.is_c2,
+    })
 }

@@ -1,9 +1,10 @@
 //! Stacks as text, one line a frame: `symbol+0xOFF (0xIP [module+0xOFF])`.
 //!
-//! Problem: a dump is read by people at once, and by tools that look addresses up; a profile keeps neither pcs nor offsets.
+//! Problem: a dump is read by people at once, and by tools that look addresses up; a profile keeps neither pcs nor
+//! offsets.
 //! Approach: the walker of the sampler thread walks copied stacks, and each frame is named on its own, with its pc.
-//! Invariant: a method whose class may have been unloaded since its stack was copied is shown as `[unloaded]`; a stack that
-//! was not walked to its root ends with a line that says why.
+//! Invariant: a method whose class may have been unloaded since its stack was copied is shown as `[unloaded]`; a stack
+//! that was not walked to its root ends with a line that says why.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -34,8 +35,6 @@ pub struct StackPrinter<M: Memory> {
     modules: Vec<Module>,
     /// Makes a symbol readable.
     readable: fn(&str) -> Cow<'_, str>,
-    /// Stacks printed so far.
-    stacks: u32,
 }
 
 /// A mapped file.
@@ -61,7 +60,7 @@ impl<M: Memory> StackPrinter<M> {
             name: "code cache".to_owned(),
         });
         modules.extend(code);
-        Self { vm, walker, modules, readable, stacks: 0 }
+        Self { vm, walker, modules, readable }
     }
 
     /// Returns the time stamp of this moment; a stack must be copied after it was taken.
@@ -89,8 +88,7 @@ impl<M: Memory> StackPrinter<M> {
         out: &mut String,
     ) -> bool {
         self.walker.begin_group();
-        self.stacks += 1;
-        let walk = self.walker.walk(&self.vm, self.stacks, snapshot, ticks);
+        let walk = self.walker.walk(&self.vm, snapshot, ticks);
         let all = self.walker.frames(&walk).to_vec();
         let first = first(self, &all);
         let frames = all.get(first..).unwrap_or_default();

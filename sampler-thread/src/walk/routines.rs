@@ -1,12 +1,12 @@
 //! The routines that the VM generated, by address: copies of arrays, dispatch stubs, cryptography and others.
 //!
-//! Problem: hundreds of routines share one blob of the code cache, whose name (`StubRoutines (2)`, `vtable chunks`) says
-//! nothing about the one that ran.
+//! Problem: hundreds of routines share one blob of the code cache, whose name (`StubRoutines (2)`, `vtable chunks`)
+//! says nothing about the one that ran.
 //! Approach: the VM reports each routine with its name when it generates it, and all of them to an agent that asks. The
-//! agent adds them here; the sampler thread looks the pc of a stub up. The list of all comes on a thread of the program,
-//! which only copies it; whoever looks up next puts it into the table.
-//! Invariant: a name is a copy made when the routine was reported; a later routine at the same address replaces it, and names
-//! no sample from before its report.
+//! agent adds them here; the sampler thread looks the pc of a stub up. The list of all comes on a thread of the
+//! program, which only copies it; whoever looks up next puts it into the table.
+//! Invariant: a name is a copy made when the routine was reported; a later routine at the same address replaces it, and
+//! names no sample from before its report.
 //! Sources: JVMTI 1.2, DynamicCodeGenerated and GenerateEvents; JDK 25 `stubCodeGenerator.cpp` (`StubCodeMark`),
 //! `vtableStubs.cpp`.
 

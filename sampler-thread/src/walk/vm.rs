@@ -5,11 +5,26 @@ use std::sync::Arc;
 use proto::characters::from_modified_utf8;
 use stackwalk::{Blob, CachedMemory, HotSpot, Memory, Method, ReadCache, Symbol};
 
-use crate::name::dictionaries::MethodText;
-
 /// Bytes of a name that are read without allocating; nearly all names have fewer. A symbol of the VM has 65,535 at
 /// most.
 const USUAL_NAME: usize = 2048;
+
+/// The names of a Java method.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MethodText {
+    /// Internal class name, with slashes.
+    pub class_name: String,
+    /// Method name.
+    pub name: String,
+    /// Signature.
+    pub signature: String,
+    /// Source file, empty if unknown.
+    pub source_file: String,
+    /// JVM access flags.
+    pub modifiers: u32,
+    /// Hidden from ordinary stack traces.
+    pub hidden: bool,
+}
 
 /// Layout and memory of the VM.
 #[derive(Debug)]

@@ -123,8 +123,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let timers = self.process.timer_counts();
         let queue_bytes = self.process.queue_bytes();
         statistics.stops = self.stats.stops();
-        statistics.frames = self.walker.counts.frames;
-        statistics.reused_frames = self.walker.counts.reused;
+        statistics.frames = self.walker.walked_frames;
         statistics.sampling = Some(self.sampling(&timers));
         statistics.handler_cycles = Some(self.stats.handler_cycles.to_message());
         statistics.walk_ns = Some(self.stats.walk_ns.to_message());

@@ -145,7 +145,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
             self.stats.handler_ticks += snapshot.head.previous_cycles;
         }
-        let walk = self.walker.walk(&self.vm, slot, &snapshot, request.ticks);
+        let walk = self.walker.walk(&self.vm, &snapshot, request.ticks);
         WalkedRequest { slot, request, view, walk }
     }
 
@@ -162,7 +162,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.virtual_threads.id(java_id, name, carrier, dictionaries, next_id)
         });
         if let Some(observer) = &mut self.observer {
-            let (frames, libraries) = self.walker.frames_and_libraries(walk);
+            let (frames, _, libraries) = self.walker.found(walk);
             observer.on_walk(ObservedWalk {
                 vm: &self.vm,
                 slot: *slot,

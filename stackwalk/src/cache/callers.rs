@@ -1,77 +1,78 @@
-//! Look-ups of the compiled code at a return address, and of the method that its call was last compared with.
-//!
-//! Problem: `walker::called` compares each call with the method whose frame it led to, which reads code and headers.
-//! Approach: a cache for live stacks keeps a table of [`steps`](super::steps), one line for each pair of caller and callee. Other
-//! caches keep the last compared method in the entry of the decoded return address, which a walk reads anyway.
+//! Look-ups of the step from a method to the compiled code that called it.
 
-use super::steps::{self, SCOPES};
+use super::steps::{FIRST_SCOPE, SCOPES, Step};
 use super::{BEFORE_SCOPES, CompiledPc, IN_STEPS, ScopeCache, key, without_code};
 use crate::hotspot::nmethod::Identity;
 use crate::hotspot::pc_desc::PcMatch;
 
 impl ScopeCache {
-    /// As [`ScopeCache::find_pc`], for a return address that may be met for the first time, which is no miss yet.
-    pub(crate) fn find_caller(
-        &mut self,
-        pc: u64,
-        current: impl FnOnce(u64) -> Option<Identity>,
-    ) -> Option<CompiledPc> {
-        let key = key(pc, PcMatch::Exact)?;
-        self.entry_if_current(key, self.position(key)?, current)
+    /// Returns whether steps may be used: restricted walks look at the age of all code.
+    pub(crate) fn has_steps(&self) -> bool {
+        self.uses_steps && !self.codes.is_restricted()
     }
 
-    /// The code at the return address `pc` if a walk has stepped there from `callee`; `current` reads the identity of the code
-    /// now at a blob.
+    /// The step from `callee` to the return address `pc` if a walk has taken it before, for a walk that may use steps;
+    /// `current` reads the identity of the code now at a blob.
+    #[inline]
     pub(crate) fn find_step(
-        &mut self,
+        &self,
         pc: u64,
         callee: u64,
         current: impl FnOnce(u64) -> Option<Identity>,
-    ) -> Option<CompiledPc> {
-        let steps::Step { code, scopes } = self.steps.find(pc, callee)?;
-        if current(code.blob) != Some(code.identity) || self.codes.is_restricted() {
-            return None;
-        }
-        if let Some(scopes) = scopes {
-            self.stats.pc_hits += 1;
-            return Some(CompiledPc { first: u32::try_from(scopes).ok()? | IN_STEPS, ..code });
-        }
-        // The memory of pcs may have been given to others, in their order: no scope is lost before the key.
-        let at = code.first.checked_sub(BEFORE_SCOPES)?;
-        if without_code(self.key_at(at)) != key(pc, PcMatch::Exact)? {
-            return None;
-        }
+    ) -> Option<Step<'_>> {
+        let step = self.steps.find(pc, callee)?;
+        let code = step.compilation();
+        let is_same = current(code.blob) == Some(code.identity);
+        (is_same && (step.scopes().is_some() || self.has_kept_scopes(pc, step))).then_some(step)
+    }
+
+    /// Returns whether the scopes of a step, which do not fit its line, are there: their memory may have been given to
+    /// others, in its order, so that none is lost before the key.
+    #[inline]
+    fn has_kept_scopes(&self, pc: u64, step: Step<'_>) -> bool {
+        let at = step.first().wrapping_sub(BEFORE_SCOPES);
+        key(pc, PcMatch::Exact).is_some_and(|key| without_code(self.key_at(at)) == key)
+    }
+
+    /// The step at a position.
+    #[inline]
+    pub(crate) fn step(&self, position: u32) -> Option<Step<'_>> {
+        self.steps.at(position)
+    }
+
+    /// The entry for the step at a position.
+    pub(crate) fn step_code(&self, position: u32) -> Option<CompiledPc> {
+        let step = self.steps.at(position)?;
+        let first = match step.scopes() {
+            Some(_) => (position + FIRST_SCOPE as u32) | IN_STEPS,
+            None => step.first(),
+        };
+        Some(step.code(first))
+    }
+
+    /// The scopes of a step that do not fit its line, innermost first.
+    #[inline]
+    pub(crate) fn kept_scopes(&self, step: Step<'_>) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.pcs.words(step.first(), step.count())
+    }
+
+    /// Notes that the step at a position was used.
+    #[inline]
+    pub(crate) fn touch_step(&mut self, position: u32) {
         self.stats.pc_hits += 1;
-        self.pcs.touch(at);
-        Some(code)
-    }
-
-    /// True if steps are kept.
-    pub(crate) fn keeps_steps(&self) -> bool {
-        !self.steps.is_empty()
-    }
-
-    /// The method that was called last at the return address of `code` and compared with the call; 0 for none.
-    pub(crate) fn callee(&self, code: &CompiledPc) -> u64 {
-        code.first.checked_sub(1).and_then(|at| self.pcs.word(at)).unwrap_or(0)
-    }
-
-    /// Notes that `callee` was compared with the call before the return address of `code`.
-    pub(crate) fn set_callee(&mut self, code: &CompiledPc, callee: u64) {
-        if let Some(place) =
-            code.first.checked_sub(BEFORE_SCOPES).and_then(|at| self.pcs.payload_mut(at).get_mut(1))
-        {
-            *place = callee.to_ne_bytes();
-        }
+        self.steps.touch(position);
+        let Some(step) = self.steps.at(position).filter(|step| step.scopes().is_none()) else { return };
+        self.pcs.touch(step.first().wrapping_sub(BEFORE_SCOPES));
     }
 
     /// Notes a step from `callee` to the return address `pc` in `code`, which is in this cache.
     pub(crate) fn insert_step(&mut self, pc: u64, callee: u64, code: &CompiledPc) {
-        let mut scopes = [0; SCOPES];
-        let positions = code.first..code.first.saturating_add(u32::from(code.count));
-        for (scope, position) in scopes.iter_mut().zip(positions) {
-            *scope = self.pcs.word(position).unwrap_or(0);
+        if self.codes.may_be_young(code.blob, code.identity) {
+            return;
         }
+        let mut scopes = [0; SCOPES];
+        let words = self.pcs.words(code.first, code.count.into());
+        scopes.iter_mut().zip(words).for_each(|(scope, word)| *scope = word);
         self.steps.insert(pc, callee, code, scopes);
     }
 }

@@ -1,12 +1,13 @@
 //! Compilations that walks have met: what all pcs of one share, and how long it has been known.
 //!
-//! Problem: code is freed and its block reused. The pc of an older sample then lies in code that did not run at that time.
-//! Approach: the user counts generations (for example one a drain). A compilation is recorded with the generation in which it
-//! was first met, and a walk may be restricted to code that was known before a given generation: a compilation that is the
-//! same before and after a moment was there at that moment. Stubs of the foreign function API are freed at any time, so code
-//! in the place of one is always restricted in this way.
-//! Invariants: an unknown compilation is no proof. A serial number is given to one compilation only, so that what refers to
-//! a place by number and serial never means another.
+//! Problem: code is freed and its block reused. The pc of an older sample then lies in code that did not run at that
+//! time.
+//! Approach: the user counts generations (for example one a drain). A compilation is recorded with the generation in
+//! which it was first met, and a walk may be restricted to code that was known before a given generation: a compilation
+//! that is the same before and after a moment was there at that moment. Stubs of the foreign function API are freed at
+//! any time, so code in the place of one is always restricted in this way.
+//! Invariants: an unknown compilation is no proof. A serial number is given to one compilation only, so that what
+//! refers to a place by number and serial never means another.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -136,9 +137,22 @@ impl Codes {
         self.stub_restriction = before;
     }
 
-    /// Sets where stubs were that may be freed at any time: ascending and apart.
-    pub(super) fn set_stub_places(&mut self, places: Arc<[Range<u64>]>) {
+    /// Sets where stubs were that may be freed at any time, ascending and apart; returns whether others were known
+    /// before.
+    pub(super) fn set_stub_places(&mut self, places: Arc<[Range<u64>]>) -> bool {
+        let differ = self.stub_places != places;
         self.stub_places = places;
+        differ
+    }
+
+    /// Returns whether code lies in the place of a stub, so that it may be younger than a sample; true if that is not
+    /// known.
+    pub(super) fn may_be_young(&self, blob: u64, identity: Identity) -> bool {
+        if self.stub_places.is_empty() {
+            return false;
+        }
+        let code = self.find(blob, identity).and_then(|number| self.get(number));
+        code.is_none_or(|code| is_among(&self.stub_places, &code.place()))
     }
 
     /// Returns whether walks may step through this code; see [`Self::restrict`].

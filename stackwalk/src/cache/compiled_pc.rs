@@ -28,4 +28,6 @@ pub(crate) struct CompiledPc {
     pub(crate) count: u16,
     /// True if they are those of a later instruction.
     pub(crate) is_moved: bool,
+    /// Number of this decoded pc, which no other one of the cache gets; never 0.
+    pub(crate) number: u32,
 }

@@ -1,15 +1,16 @@
 //! Decoded code and methods of earlier walks, so that a warm walk reads almost nothing and a cold one reads in bulk.
 //!
-//! Problem: debug information lies in memory that may go away, from JDK 23 on read by a system call each; a program that is
-//! warming up shows tens of thousands of pcs in thousands of nmethods.
-//! Approach: three memories, each appended to as code is met, each giving up what was not used for longest. [`codes`] holds
-//! what all pcs of a compilation share. `copies` holds the debug information of compilations whose blocks lie outside the
-//! code cache, read whole when the first pc is met. `pcs` holds decoded pcs: 24 bytes and 8 for each method inlined there.
-//! A lookup reads a line of the index, a line of `pcs`, one of `codes`, and the identity in the code cache.
-//! Invariants: a hit is used only if the code at that address has the same method and compile id, read from the code cache
-//! itself; bytecode entries are checked against the bytecode pointer (see `hotspot::interpreter`). Nothing is allocated
-//! after [`ScopeCache::new`], and memory is not touched before it is used. Positions of scopes are valid until the next pc
-//! is inserted.
+//! Problem: debug information lies in memory that may go away, from JDK 23 on read by a system call each; a program
+//! that is warming up shows tens of thousands of pcs in thousands of nmethods.
+//! Approach: three memories, each appended to as code is met, each giving up what was not used for longest. [`codes`]
+//! holds what all pcs of a compilation share. `copies` holds the debug information of compilations whose blocks lie
+//! outside the code cache, read whole when the first pc is met. `pcs` holds decoded pcs: 24 bytes and 8 for each method
+//! inlined there. A lookup reads a line of the index, a line of `pcs`, one of `codes`, and the identity in the code
+//! cache.
+//! Invariants: a hit is used only if the code at that address has the same method and compile id, read from the code
+//! cache itself; bytecode entries are checked against the bytecode pointer (see `hotspot::interpreter`). Nothing is
+//! allocated after [`ScopeCache::new`], and memory is not touched before it is used. Positions of scopes are valid
+//! until the next pc is inserted.
 
 mod callers;
 mod codes;
@@ -39,6 +40,7 @@ pub(crate) use compiled_pc::{CompiledKind, CompiledPc};
 use index::{Index, hash};
 use lines::{LINE, Lines};
 use ring::{Cell, Reclaimed, Ring};
+pub(crate) use steps::Step as KnownStep;
 use steps::Steps;
 use ways::Ways;
 
@@ -50,14 +52,12 @@ const PC_SLOTS: usize = 1 << 16;
 const COPY_CELLS: usize = 1 << 17;
 /// Largest debug information that is copied, a sixteenth of that memory; larger ones are read in blocks.
 const MAX_COPY: u64 = 64 << 10;
-/// Capacity in methods of interpreter frames.
-const BYTECODES: usize = 4096;
-/// The same for live stacks: Spark SQL runs more methods in the interpreter, and one that was given up costs system calls.
-const LIVE_BYTECODES: usize = 16_384;
+/// Capacity in methods of interpreter frames: Spark SQL has ten thousand, and one that was given up costs system calls.
+const BYTECODES: usize = 16_384;
 /// Places that may hold one method: a line of the processor's caches.
 const BYTECODE_WAYS: usize = LINE / 2;
-/// Steps that are kept for live stacks, of which a line each: 512 KiB.
-const LIVE_STEPS: usize = 8192;
+/// Steps that are kept, of which a line each: 1 MiB.
+const STEPS: usize = 16_384;
 /// Cells of a decoded pc in front of its scopes: the ring's, and two of the payload.
 const BEFORE_SCOPES: u32 = 3;
 /// Positions of scopes that lie in the table of steps have this bit.
@@ -84,18 +84,22 @@ pub struct CacheStats {
     pub method_misses: u64,
 }
 
-/// Cache of decoded code, shared by all walks of one thread; at most 2.9 MB, or 3.7 for live stacks.
+/// Cache of decoded code, shared by all walks of one thread; at most 4.2 MB.
 #[derive(Debug)]
 pub struct ScopeCache {
     codes: Codes,
-    /// Decoded pcs. Owner: the serial of their code. Payload: the key, the method that was called there last and
-    /// compared with the call (`walker::called`), 0 for none, then the scopes.
+    /// Decoded pcs. Owner: the serial of their code. Payload: the key, the number, then the scopes.
     pcs: Ring,
+    /// The last number of a decoded pc.
+    last_number: u32,
     index: Index,
-    /// Copied debug information. Owner: the number of its code. Payload: sizes of pcs and scopes, pcs, scopes, metadata.
+    /// Copied debug information. Owner: the number of its code. Payload: sizes of pcs and scopes, pcs, scopes,
+    /// metadata.
     copies: Ring,
     bytecodes: Lines,
     steps: Steps,
+    /// True if walks may use them.
+    uses_steps: bool,
     stats: CacheStats,
     /// Block buffers of the decoders; here because they are too large for a signal stack.
     pub(crate) windows: Windows,
@@ -115,9 +119,7 @@ const _: () = {
         + (PC_SLOTS + CODE_SLOTS) * size_of::<u32>()
         + CODES * size_of::<Code>()
         + BYTECODES * size_of::<PackedBytecodes>();
-    assert!(full <= 2_900_000);
-    let live = (LIVE_BYTECODES - BYTECODES) * size_of::<PackedBytecodes>() + LIVE_STEPS * 8 * LINE;
-    assert!(full + live <= 3_700_000);
+    assert!(full + STEPS * 8 * LINE <= 4_200_000);
     assert!(2 * (MAX_COPY as usize + 64) <= COPY_CELLS * size_of::<Cell>(), "a copy fits");
     // The value is created on a stack.
     assert!(size_of::<ScopeCache>() <= 8 << 10);
@@ -147,23 +149,15 @@ impl ScopeCache {
     /// An empty cache; reserves all it will ever need.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_sizes(BYTECODES, 0)
-    }
-
-    /// An empty cache for walks of live stacks, between which the program runs; reserves all it will ever need.
-    #[must_use]
-    pub fn for_live_stacks() -> Self {
-        Self::with_sizes(LIVE_BYTECODES, LIVE_STEPS)
-    }
-
-    fn with_sizes(bytecodes: usize, steps: usize) -> Self {
         Self {
             codes: Codes::new(),
             pcs: Ring::new(PC_CELLS),
+            last_number: 0,
             index: Index::new(PC_SLOTS),
             copies: Ring::new(COPY_CELLS),
-            bytecodes: Lines::new(bytecodes / BYTECODE_WAYS),
-            steps: Steps::new(steps),
+            bytecodes: Lines::new(BYTECODES / BYTECODE_WAYS),
+            steps: Steps::new(STEPS),
+            uses_steps: true,
             stats: CacheStats::default(),
             windows: Windows::EMPTY,
             scopes: Some(Box::new([0; MAX_INLINE_DEPTH])),
@@ -172,8 +166,8 @@ impl ScopeCache {
         }
     }
 
-    /// Returns whether control may get from `entry` to `to`, both in routines of the VM; `search` finds out.
-    /// `None` if that is not known, which is not remembered.
+    /// Returns whether control may get from `entry` to `to`, both in routines of the VM, as remembered or as `search`
+    /// returns. `None` if that is not known, which is not remembered.
     pub(crate) fn way(&self, entry: u64, to: u64, search: impl FnOnce() -> Option<bool>) -> Option<bool> {
         self.ways.find(entry, to, search)
     }
@@ -189,6 +183,11 @@ impl ScopeCache {
         self.codes.next_generation()
     }
 
+    /// Lets walks take the steps of earlier ones, or look at each frame by itself.
+    pub(crate) fn use_steps(&mut self, uses_steps: bool) {
+        self.uses_steps = uses_steps;
+    }
+
     /// Lets walks step only through compiled code that was met before a generation and has not changed; others end with
     /// [`crate::Stop::CodeReplaced`]. For samples that are older than an event that may have freed code.
     pub fn restrict_to_code_before(&mut self, generation: Option<u32>) {
@@ -202,7 +201,9 @@ impl ScopeCache {
 
     /// Sets the places of such stubs: ascending and apart.
     pub fn set_stub_places(&mut self, places: Arc<[Range<u64>]>) {
-        self.codes.set_stub_places(places);
+        if self.codes.set_stub_places(places) {
+            self.steps.clear();
+        }
     }
 
     /// Clears the cache, for example when classes were unloaded or redefined. When code was met first stays known.
@@ -220,8 +221,8 @@ impl ScopeCache {
         self.codes.find(blob, identity)
     }
 
-    /// Returns whether walks may step through this compilation; `None`, a compilation that was not met, is allowed unless
-    /// walks are restricted.
+    /// Returns whether walks may step through this compilation; `None`, a compilation that was not met, is allowed
+    /// unless walks are restricted.
     pub(crate) fn allows(&self, number: Option<u32>) -> bool {
         self.codes.allows(number.and_then(|number| self.codes.get(number)))
     }
@@ -289,7 +290,8 @@ impl ScopeCache {
         let count = self.pcs.payload(at).len().saturating_sub(2) as u16;
         let first = at.wrapping_add(BEFORE_SCOPES);
         let is_moved = self.pcs.word(first).is_some_and(|scope| scope & PACKED_MARK != 0);
-        CompiledPc { blob, identity, frame_bytes, level, kind, first, count, is_moved }
+        let number = self.pcs.word(first.wrapping_sub(1)).unwrap_or(0) as u32;
+        CompiledPc { blob, identity, frame_bytes, level, kind, first, count, is_moved, number }
     }
 
     /// Inserts a decoded pc with its packed scopes; `None` if it cannot be kept.
@@ -317,7 +319,9 @@ impl ScopeCache {
             }
         }
         let at = self.pcs.append(code.serial, scopes.len() + 2)?;
-        let words = [key | u64::from(number) << CODE_SHIFT, 0].into_iter().chain(scopes.iter().copied());
+        self.last_number = self.last_number.checked_add(1).unwrap_or(1);
+        let head = [key | u64::from(number) << CODE_SHIFT, self.last_number.into()];
+        let words = head.into_iter().chain(scopes.iter().copied());
         for (cell, word) in self.pcs.payload_mut(at).iter_mut().zip(words) {
             *cell = word.to_ne_bytes();
         }
@@ -340,6 +344,7 @@ impl ScopeCache {
         }
     }
 
+    #[inline]
     pub(crate) fn scope(&self, position: u32) -> Option<Scope> {
         let word = match position.checked_sub(IN_STEPS) {
             Some(position) => self.steps.word(position as usize),
@@ -377,8 +382,8 @@ impl ScopeCache {
         }
     }
 
-    /// Makes room for a copy of this debug information; returns where pcs and scopes go, and where the metadata goes. `None`
-    /// if it is too large or its parts do not lie one behind the other.
+    /// Makes room for a copy of this debug information; returns where pcs and scopes go, and where the metadata goes.
+    /// `None` if it is too large or its parts do not lie one behind the other.
     pub(crate) fn reserve_copy(&mut self, number: u32, debug: &DebugInfo) -> Option<(&mut [u8], &mut [u8])> {
         let size = |span: Span| span.end.checked_sub(span.start).filter(|&size| size <= MAX_COPY);
         let (pcs, scopes, metadata) = (size(debug.pcs)?, size(debug.scopes)?, size(debug.metadata)?);
@@ -420,7 +425,7 @@ impl ScopeCache {
     }
 
     fn bytecode_set(&mut self, method: u64) -> &mut [PackedBytecodes] {
-        let set = self.bytecodes.position(hash(method)).and_then(|set| self.bytecodes.line_mut(set));
+        let set = self.bytecodes.line_mut(self.bytecodes.position(hash(method)));
         set.map(|set| set.as_chunks_mut().0).unwrap_or_default()
     }
 

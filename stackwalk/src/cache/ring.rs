@@ -1,8 +1,8 @@
 //! Records of different sizes in memory of a fixed size, which gives up what was not used for longest.
 //!
 //! Problem: decoded code is to stay while it is used, in bounded memory that costs nothing before it is needed.
-//! Approach: records are appended at the head. Once the memory is full, the oldest record makes room; if it was used since it
-//! was written or last kept, it is appended again instead (second chance).
+//! Approach: records are appended at the head. Once the memory is full, the oldest record makes room; if it was used
+//! since it was written or last kept, it is appended again instead (second chance).
 //! Invariants: nothing is allocated after [`Ring::new`]; cells behind the head of the first round are never written.
 //! Making room for a record keeps at most [`MAX_KEPT`] others, so its cost is bounded.
 
@@ -162,8 +162,17 @@ impl Ring {
     }
 
     /// The word in a cell, wherever it lies.
+    #[inline]
     pub(crate) fn word(&self, at: u32) -> Option<u64> {
         self.cells.get(at as usize).map(|cell| u64::from_ne_bytes(*cell))
+    }
+
+    /// `count` words from a cell on, wherever they lie; fewer at the end of the memory.
+    #[inline]
+    pub(crate) fn words(&self, at: u32, count: u32) -> impl ExactSizeIterator<Item = u64> + '_ {
+        let cells = self.cells.get(at as usize..).unwrap_or_default();
+        let cells = cells.get(..count as usize).unwrap_or(cells);
+        cells.iter().map(|cell| u64::from_ne_bytes(*cell))
     }
 
     /// Positions of all records that were not given up.

@@ -60,25 +60,21 @@ fn insert_if_missing(cache: &mut ScopeCache, pc: u64, number: u32) {
 }
 
 #[test]
-fn the_compared_callee_stays_with_its_pc() {
+fn each_decoded_pc_has_a_number_of_its_own() {
     let mut cache = ScopeCache::new();
     let number = add(&mut cache, 64, IDENTITY);
-    let current = |_| Some(IDENTITY);
-    let kept = 0x6000_0000;
-    assert_eq!(cache.find_caller(kept, current), None);
-    let inserted = insert(&mut cache, kept, number);
-    assert_eq!(cache.callee(&inserted), 0, "none was compared");
-    cache.set_callee(&inserted, 48);
+    let kept = insert(&mut cache, 0x6000_0000, number);
+    let mut numbers = std::collections::BTreeSet::from([kept.number]);
     // Kept for its use while others take its place.
     for round in 0..2 * PC_CELLS as u64 / 6 {
-        insert(&mut cache, 0x7000_0000 + round * 13, number);
-        let found = cache.find_caller(kept, current).expect("it is used often");
-        assert_eq!((cache.callee(&found), find(&mut cache, kept)), (48, Some(found)));
+        assert!(numbers.insert(insert(&mut cache, 0x7000_0000 + round * 13, number).number));
+        assert_eq!(find(&mut cache, 0x6000_0000).map(|found| found.number), Some(kept.number));
     }
-    assert_eq!(cache.stats().pc_misses, 0, "an unknown caller is no miss");
-    assert_eq!(cache.find_caller(kept, |_| None), None, "replaced");
-    let inserted = insert(&mut cache, kept, number);
-    assert_eq!(cache.callee(&inserted), 0);
+    assert!(numbers.insert(insert(&mut cache, 0x6000_0000, number).number), "decoded again");
+    cache.clear();
+    let number = add(&mut cache, 64, IDENTITY);
+    assert!(numbers.insert(insert(&mut cache, 0x6000_0000, number).number), "decoded again");
+    assert!(!numbers.contains(&0));
 }
 
 #[test]
@@ -141,36 +137,84 @@ fn copies_are_bounded_and_used_ones_stay() {
 
 #[test]
 fn a_step_is_found_for_its_callee_while_the_code_is_the_same() {
-    let mut cache = ScopeCache::for_live_stacks();
+    let mut cache = ScopeCache::new();
     let number = add(&mut cache, 64, IDENTITY);
     // One scope fits the line, four do not.
     for pc in [0x7000_0000, 0x7000_0003] {
         let entry = insert(&mut cache, pc, number);
         cache.insert_step(pc, 8, &entry);
-        let found = cache.find_step(pc, 8, |_| Some(IDENTITY)).expect("noted");
+        let step = cache.find_step(pc, 8, |_| Some(IDENTITY)).expect("noted");
+        let found = cache.step_code(step.position).expect("a line");
         assert_eq!(CompiledPc { first: 0, ..found }, CompiledPc { first: 0, ..entry });
         let words = |entry: &CompiledPc| -> Vec<_> {
             (0..u32::from(entry.count)).map(|index| cache.scope(entry.first + index)).collect()
         };
         assert_eq!(words(&found), words(&entry));
-        assert_eq!(cache.find_step(pc, 16, |_| Some(IDENTITY)), None, "another callee");
-        assert_eq!(cache.find_step(pc, 8, |_| Some(Identity { compile_id: 4, ..IDENTITY })), None);
-        assert_eq!(cache.find_step(pc, 8, |_| None), None);
+        let in_line = step.scopes().unwrap_or_default().iter().copied();
+        let kept = cache.kept_scopes(step).filter(|_| step.scopes().is_none());
+        assert!(in_line.chain(kept).map(|word| Some(Scope::unpack(word))).eq(words(&entry)));
+        let is_found = |callee, current| cache.find_step(pc, callee, |_| current).is_some();
+        assert!(!is_found(16, Some(IDENTITY)), "another callee");
+        assert!(!is_found(8, Some(Identity { compile_id: 4, ..IDENTITY })) && !is_found(8, None));
     }
     cache.restrict_to_code_before(Some(0));
-    assert_eq!(cache.find_step(0x7000_0003, 8, |_| Some(IDENTITY)), None, "walks are restricted");
+    assert!(!cache.has_steps());
     cache.restrict_to_code_before(None);
+    assert!(cache.has_steps());
     // Scopes that are not in the line may be given up.
     for round in 0..PC_CELLS as u64 {
         insert(&mut cache, 0x6000_0000 + round * 7, number);
     }
-    assert_eq!(cache.find_step(0x7000_0003, 8, |_| Some(IDENTITY)), None);
-    assert!(cache.find_step(0x7000_0000, 8, |_| Some(IDENTITY)).is_some());
+    let is_found = |cache: &ScopeCache, pc| cache.find_step(pc, 8, |_| Some(IDENTITY)).is_some();
+    assert!(!is_found(&cache, 0x7000_0003) && is_found(&cache, 0x7000_0000));
     cache.clear();
-    assert_eq!(cache.find_step(0x7000_0000, 8, |_| Some(IDENTITY)), None);
-    let mut without = ScopeCache::new();
-    let number = add(&mut without, 64, IDENTITY);
-    let entry = insert(&mut without, 0x7000_0000, number);
-    without.insert_step(0x7000_0000, 8, &entry);
-    assert_eq!(without.find_step(0x7000_0000, 8, |_| Some(IDENTITY)), None, "no lines");
+    assert!(!is_found(&cache, 0x7000_0000));
+}
+
+#[test]
+fn steps_into_code_in_the_place_of_a_stub_are_not_noted() {
+    let mut cache = ScopeCache::new();
+    let number = add(&mut cache, 64, IDENTITY);
+    let entry = insert(&mut cache, 0x7000_0000, number);
+    let is_found = |cache: &mut ScopeCache| {
+        cache.insert_step(0x7000_0000, 8, &entry);
+        cache.find_step(0x7000_0000, 8, |_| Some(IDENTITY)).is_some()
+    };
+    assert!(is_found(&mut cache));
+    cache.set_stub_places(Arc::from([0..8, 80..90]));
+    assert!(cache.find_step(0x7000_0000, 8, |_| Some(IDENTITY)).is_none(), "it may be in such a place");
+    assert!(!is_found(&mut cache));
+    cache.set_stub_places(Arc::from([0..8, 320..330]));
+    assert!(is_found(&mut cache), "behind the code");
+}
+
+#[test]
+fn most_of_many_steps_are_found_and_used_ones_stay() {
+    let mut cache = ScopeCache::new();
+    let number = add(&mut cache, 64, IDENTITY);
+    let entry = insert(&mut cache, 0x7000_0000, number);
+    // Return addresses and methods lie at such distances.
+    let pair = |step: u64| (0x7000_0000 + step * 1832, 0x7f80_0000_0000 + step * 104);
+    let insert = |cache: &mut ScopeCache, step| {
+        let (pc, callee) = pair(step);
+        cache.insert_step(pc, callee, &entry);
+    };
+    let found = |cache: &mut ScopeCache, steps: core::ops::Range<u64>| {
+        let pairs = steps.map(pair);
+        pairs.filter(|&(pc, callee)| cache.find_step(pc, callee, |_| Some(IDENTITY)).is_some()).count() as u64
+    };
+    let count = STEPS as u64 / 2;
+    for step in (0..count).chain(0..count) {
+        insert(&mut cache, step);
+    }
+    assert!(found(&mut cache, 0..count) > count * 85 / 100, "{}", found(&mut cache, 0..count));
+    let (pc, callee) = pair(0);
+    for step in count..8 * count {
+        insert(&mut cache, step);
+        assert_eq!(found(&mut cache, step..step + 1), 1);
+        let used = cache.find_step(pc, callee, |_| Some(IDENTITY)).expect("it is used often").position;
+        cache.touch_step(used);
+    }
+    let newest = found(&mut cache, 7 * count..8 * count);
+    assert!(newest > count * 55 / 100, "{newest} of {count}");
 }

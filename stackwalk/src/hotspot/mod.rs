@@ -41,7 +41,6 @@ use code_cache::CodeCache;
 use debug_bytes::{Windowed, Windows};
 use flag_names::FlagNames;
 use layout::Layout;
-use nmethod::Compilation;
 use pc_desc::{PcMatch, find_scope};
 use scope_desc::{Scope, decode};
 use unsigned5::Unsigned5;
@@ -183,11 +182,6 @@ impl HotSpot {
         let ranges =
             self.started.as_ref().map(|started| started.code_cache.ranges(&self.layout.code_heap, memory));
         ranges.into_iter().flatten().flatten().flatten()
-    }
-
-    /// Returns whether the code of a compilation is still in the code cache.
-    pub fn is_present<M: Memory + ?Sized>(&self, memory: &M, code: &Compilation) -> bool {
-        code.is_present(&self.layout.nmethod, memory)
     }
 
     /// Returns whether the address lies in memory reserved for code.

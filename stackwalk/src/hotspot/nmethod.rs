@@ -33,16 +33,9 @@ impl Identity {
 
 /// One compilation of a method: its address, and what no other code at this address has in common with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Compilation {
+pub(crate) struct Compilation {
     pub(crate) blob: u64,
     pub(crate) identity: Identity,
-}
-
-impl Compilation {
-    /// Returns whether the code is still there.
-    pub(crate) fn is_present<M: Memory + ?Sized>(&self, layout: &NmethodLayout, memory: &M) -> bool {
-        Identity::read(layout, memory, self.blob) == Ok(self.identity)
-    }
 }
 
 /// Places of an nmethod's debug information.

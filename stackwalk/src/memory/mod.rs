@@ -140,14 +140,6 @@ impl<'a> StackCopy<'a> {
         self.base.saturating_add(self.bytes.len() as u64)
     }
 
-    /// The part of the copy that begins at `address`, or all of it if it begins later.
-    #[must_use]
-    pub fn from(&self, address: u64) -> Self {
-        let skipped = address.saturating_sub(self.base);
-        let bytes = usize::try_from(skipped).ok().and_then(|skipped| self.bytes.get(skipped..));
-        Self { base: self.base.saturating_add(skipped), bytes: bytes.unwrap_or_default() }
-    }
-
     /// All copied bytes.
     #[must_use]
     pub fn all(&self) -> &'a [u8] {

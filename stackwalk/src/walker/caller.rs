@@ -20,7 +20,11 @@ impl<M: Memory> Walk<'_, M> {
         if self.in_interpreter(cursor.pc) {
             return self.step_interpreter(cursor);
         }
-        if let Some(entry) = self.call.known.filter(|_| self.call.pc == cursor.pc) {
+        let known = self.call.known.filter(|_| self.call.pc == cursor.pc);
+        if let Some(position) = known
+            && let Some(entry) = self.cache.step_code(position)
+        {
+            self.cache.touch_step(position);
             return self.step_compiled(cursor, &entry);
         }
         if let Some(entry) = self.remembered(cursor) {
@@ -124,7 +128,8 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Cursor { pc, sp, fp, doing })
     }
 
-    /// The call stub, through which the VM called Java: continues with the VM's frames, or with the Java frame below them.
+    /// The call stub, through which the VM called Java: continues with the VM's frames, or with the Java frame below
+    /// them.
     pub(super) fn step_entry(&mut self, cursor: Cursor) -> Result<Step, Stop> {
         let layout = &self.hotspot.layout.frame;
         if !self.on_stack(cursor.fp, cursor.sp) {

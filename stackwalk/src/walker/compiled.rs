@@ -125,7 +125,8 @@ impl<M: Memory> Walk<'_, M> {
         length.is_ok_and(|length| bytes.get(..length) == Some(text))
     }
 
-    /// Decodes the packed scopes at a cursor's pc; returns their number. The first of `scopes` is the code's own method.
+    /// Decodes the packed scopes at a cursor's pc; returns their number. The first of `scopes` is the code's own
+    /// method.
     fn decode_scopes(
         &mut self,
         cursor: Cursor,
@@ -214,24 +215,6 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// Steps out of the frame at `cursor` if it is calling Java code and the step to it has found its code, as most frames
-    /// are: the same as [`Walk::step`] and what follows it, without what other frames need.
-    pub(super) fn step_known(&mut self, cursor: Cursor) -> Option<(Scopes, Result<Cursor, Stop>)> {
-        let is_met = cursor.doing == Doing::CallingJava && cursor.pc == self.call.pc;
-        let entry = self.call.known.as_ref().filter(|entry| is_met && entry.kind == CompiledKind::Java)?;
-        let scopes = Scopes::of(entry, cursor.place());
-        let (code, size) =
-            (Compilation { blob: entry.blob, identity: entry.identity }, u64::from(entry.frame_bytes));
-        self.begin_step(cursor);
-        self.code = Some(code);
-        self.leave_native(&Emit::Scopes(scopes));
-        let next = self
-            .caller_of_fixed_frame(cursor, size, Doing::CallingJava)
-            .and_then(|next| self.uncontradicted_by_scopes(&scopes, next))
-            .and_then(|next| self.advance(next));
-        Some((scopes, next))
-    }
-
     /// Steps out of a complete compiled frame.
     pub(super) fn step_compiled(&mut self, cursor: Cursor, entry: &CompiledPc) -> Result<Step, Stop> {
         self.code = Some(Compilation { blob: entry.blob, identity: entry.identity });
@@ -274,9 +257,9 @@ impl<M: Memory> Walk<'_, M> {
 }
 
 impl Scopes {
-    fn of(entry: &CompiledPc, place: Place) -> Self {
-        let &CompiledPc { first, count, level, is_moved, .. } = entry;
-        Self { first, count, level: CompileLevel(level), is_moved, place }
+    pub(super) fn of(entry: &CompiledPc, place: Place) -> Self {
+        let &CompiledPc { first, count, level, is_moved, number, .. } = entry;
+        Self { first, count, level: CompileLevel(level), is_moved, number, place }
     }
 }
 
@@ -285,8 +268,9 @@ struct Ranges {
     known: Option<bool>,
 }
 
-/// Decodes the packed scopes at the pc of a cursor in the code of `blob`, with `code` as a buffer; returns their number. The
-/// first has [`PACKED_MARK`] if they are those of a later instruction than the one that was running or calling.
+/// Decodes the packed scopes at the pc of a cursor in the code of `blob`, with `code` as a buffer; returns their
+/// number. The first has [`PACKED_MARK`] if they are those of a later instruction than the one that was running or
+/// calling.
 fn scopes_at<M: Memory>(
     (hotspot, memory, code): (&HotSpot, &M, &RefCell<Box<[u8; CODE_BUFFER]>>),
     bytes: &mut impl DebugBytes,
@@ -315,8 +299,8 @@ fn scopes_at<M: Memory>(
         }
     }
     let Some(found) = find(matched)? else {
-        // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere the code
-        // has no debug information; its own method is certain.
+        // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere the
+        // code has no debug information; its own method is certain.
         return if matched == PcMatch::Exact { Err(Stop::BadFrame(cursor.pc)) } else { Ok(1) };
     };
     // An entry behind the pc is that of a later instruction, unless it ends a range that has the pc in it.
@@ -342,11 +326,11 @@ fn scopes_at<M: Memory>(
     }
 }
 
-/// True if no instruction of the method's own bytecodes can have run before the one at `pc`: the code up to there checks the
-/// receiver, builds the frame, and waits at the entry barrier.
+/// True if no instruction of the method's own bytecodes can have run before the one at `pc`: the code up to there
+/// checks the receiver, builds the frame, and waits at the entry barrier.
 ///
-/// Sources: `LIR_Assembler::emit_op0` in `c1/c1_LIRAssembler.cpp` and `MachPrologNode::emit` in `x86_64.ad`, which note where
-/// the frame is complete, JDK 11 to 25.
+/// Sources: `LIR_Assembler::emit_op0` in `c1/c1_LIRAssembler.cpp` and `MachPrologNode::emit` in `x86_64.ad`, which note
+/// where the frame is complete, JDK 11 to 25.
 fn is_in_prologue(pc: u64, blob: &CodeBlob) -> bool {
     blob.frame_complete.is_some_and(|complete| pc <= complete)
 }

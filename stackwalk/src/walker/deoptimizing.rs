@@ -44,8 +44,8 @@ impl<M: Memory> Walk<'_, M> {
         self.capture.deoptimized_pc != 0
     }
 
-    /// The stub's frame while the VM fills in interpreter frames: the anchor's sp is cleared, its pc and its fp are not, and
-    /// the stub's frame is complete below that fp.
+    /// The stub's frame while the VM fills in interpreter frames: the anchor's sp is cleared, its pc and its fp are
+    /// not, and the stub's frame is complete below that fp.
     pub(super) fn at_unpacking(&self) -> Option<Cursor> {
         let (pc, fp) = (self.capture.anchor_pc, self.capture.anchor_fp);
         let blob = self.blob_at(pc).ok().filter(|blob| blob.kind == BlobKind::Deoptimization)?;

@@ -48,7 +48,7 @@ impl<M: Memory> Walk<'_, M> {
         self.unwind(cursor, size, rule)
     }
 
-    /// What the entry code at `pc` has put on the stack; `None` if there is only one entry, or in other code.
+    /// Returns how much the entry code at `pc` has put on the stack; `None` if there is only one entry, or in other code.
     pub(super) fn taken_by_entry(&self, pc: u64, blob: &CodeBlob) -> Option<Taken> {
         let layout = &self.hotspot.layout.nmethod;
         if !layout.has_value_classes || blob.kind != BlobKind::Nmethod || blob.frame_complete? <= pc {

@@ -1,10 +1,11 @@
 //! Entries of the interpreter that build no frame.
 //!
-//! Problem: the interpreter's entries of `Math` and checksum methods call a routine and return to their caller without a frame
-//! of their own. fp is then the caller's: that of its frame if it is interpreted, but of any older frame if it is compiled.
-//! Approach: the code behind the call tells such an entry and where its return address is. r13 is the caller's sp, which the
-//! routine leaves alone; that of a compiled caller must lie just above, where an adapter has put the arguments.
-//! The entry's method is not shown: nothing proves which one it is.
+//! Problem: the interpreter's entries of `Math` and checksum methods call a routine and return to their caller without
+//! a frame of their own. fp is then the caller's: that of its frame if it is interpreted, but of any older frame if it
+//! is compiled.
+//! Approach: the code behind the call tells such an entry and where its return address is. r13 is the caller's sp,
+//! which the routine leaves alone; that of a compiled caller must lie just above, where an adapter has put the
+//! arguments. The entry's method is not shown: nothing proves which one it is.
 //! Source: `gen_c2i_adapter` in `cpu/x86/sharedRuntime_x86_64.cpp`; the rest is at [`frameless_return`].
 
 use super::walk::{Cursor, Doing, Walk};
@@ -15,8 +16,8 @@ use crate::memory::Memory;
 const MOST_ARGUMENTS: u64 = 64;
 
 impl<M: Memory> Walk<'_, M> {
-    /// The caller of the entry without a frame that has called something at `cursor`. `None` if there is no such entry, and
-    /// `Some(None)` if its caller is not found.
+    /// The caller of the entry without a frame that has called something at `cursor`. `None` if there is no such entry,
+    /// and `Some(None)` if its caller is not found.
     pub(super) fn caller_of_frameless_entry(&self, cursor: Cursor) -> Option<Option<Cursor>> {
         let pad = self.frameless_return_at(cursor.pc)?;
         Some(cursor.sp.checked_add(pad).and_then(|slot| self.caller_of_entry_above(slot, cursor.fp)))

@@ -50,8 +50,8 @@ impl<M: Memory> Walk<'_, M> {
     /// entry; the chunk's own frames do not change meanwhile.
     ///
     /// Once the chunk holds the copies, the walk continues there and leaves out the frames on the stack. Until then the
-    /// previous thaw may have put the return barrier in place of the pc of the chunk's newest frame; the frames of such a
-    /// chunk cannot be reached.
+    /// previous thaw may have put the return barrier in place of the pc of the chunk's newest frame; the frames of such
+    /// a chunk cannot be reached.
     /// Source: `freeze_fast_copy`, `finalize_freeze` and `finish_freeze` in `continuationFreezeThaw.cpp`.
     pub(super) fn caller_of_yield(&mut self, caller: Cursor) -> Result<Cursor, Stop> {
         let Some(chunk) = self.thawing.frozen.chunk(0).filter(|_| !self.thawing.in_heap()) else {
@@ -69,10 +69,10 @@ impl<M: Memory> Walk<'_, M> {
     /// The frames below a stub that thaws some; `stub` is the stub's own frame.
     ///
     /// Until the stub reserves stack space for frames, the chunk has all of them.
-    /// `Continuation.yield0` is the newest frame of a thread that has yielded, occurs nowhere else on its stack and is thawed
-    /// first: while the chunk begins with it, the chunk has all frames. Later a frame may be neither in the chunk nor on the
-    /// stack, so a gap is yielded; those in the chunk are all older. One frame is thawed at a time, two after a yield. Only
-    /// short chunks are thawed at once, and of those no frame remains.
+    /// `Continuation.yield0` is the newest frame of a thread that has yielded, occurs nowhere else on its stack and is
+    /// thawed first: while the chunk begins with it, the chunk has all frames. Later a frame may be neither in the
+    /// chunk nor on the stack, so a gap is yielded; those in the chunk are all older. One frame is thawed at a time,
+    /// two after a yield. Only short chunks are thawed at once, and of those no frame remains.
     /// Source: `thaw_fast`, `thaw_slow`, `finalize_thaw` in `continuationFreezeThaw.cpp`.
     pub(super) fn step_thaw(&mut self, cursor: Cursor, stub: Option<Frame>) -> Step {
         let emit = stub.map_or(Emit::Nothing, Emit::One);

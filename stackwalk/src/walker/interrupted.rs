@@ -126,8 +126,8 @@ impl<M: Memory> Walk<'_, M> {
         Some(code)
     }
 
-    /// The result of `look` at the code from `start` up to `end`, if it can be read and fits the buffer of the cache: code
-    /// of this length is too long for a signal stack. `look` must not call this.
+    /// The result of `look` at the code from `start` up to `end`, if it can be read and fits the buffer of the cache:
+    /// code of this length is too long for a signal stack. `look` must not call this.
     pub(super) fn look_at_code<R>(&self, start: u64, end: u64, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let mut bytes = self.cache.code.try_borrow_mut().ok()?;
         Some(look(self.code_between(start, end, &mut bytes[..])?))
@@ -284,8 +284,8 @@ impl<M: Memory> Walk<'_, M> {
         Some(Step { emit, next: Ok(Cursor { sp, ..next }) })
     }
 
-    /// A method has been left: its frame is gone, the return address is in a register or about to be popped, and another
-    /// register holds the caller's sp.
+    /// A method has been left: its frame is gone, the return address is in a register or about to be popped, and
+    /// another register holds the caller's sp.
     fn leaving_interpreter(&mut self, cursor: Cursor) -> Option<Step> {
         let mut code = [0; INTERPRETER_EXIT_BYTES];
         self.memory.read(cursor.pc, &mut code).ok()?;

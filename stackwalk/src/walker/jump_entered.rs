@@ -1,9 +1,9 @@
 //! Blobs that are entered by a jump, so that no return address tells which code entered them.
 //!
-//! A poll in a loop faults, and the VM's signal handler continues in the blob with the frame untouched. The polled pc is in
-//! `JavaThread::_saved_exception_pc`; the blob later stores it in the slot that it pushed for the return address.
-//! A poll at a return comes when the frame is gone. The method that polled is in `_saved_exception_pc` alone.
-//! The ExceptionBlob is entered and left with the throwing pc in a register and the method's frame untouched.
+//! A poll in a loop faults, and the VM's signal handler continues in the blob with the frame untouched. The polled pc
+//! is in `JavaThread::_saved_exception_pc`; the blob later stores it in the slot that it pushed for the return address.
+//! A poll at a return comes when the frame is gone. The method that polled is in `_saved_exception_pc` alone. The
+//! ExceptionBlob is entered and left with the throwing pc in a register and the method's frame untouched.
 //! Sources: `generate_handler_blob` in `cpu/x86/sharedRuntime_x86_64.cpp`, `generate_exception_blob` in
 //! `cpu/x86/{runtime,sharedRuntime}_x86_64.cpp`, `c2_safepointPollStubTable_x86.cpp`, JDK 11 to 25.
 

@@ -15,9 +15,9 @@ mod frameless_entry;
 mod frozen;
 mod interrupted;
 mod jump_entered;
+mod known;
 mod native;
 pub(crate) mod native_code;
-mod position;
 mod recover;
 mod routine;
 mod running;
@@ -35,7 +35,7 @@ use crate::limits::Limits;
 use crate::memory::{Memory, StackCopy};
 use crate::stop::Stop;
 use crate::walker::native_code::{NativeCode, NativeRegisters};
-pub use position::Position;
+pub use known::Group;
 use walk::{Call, Cursor, Emit, NativeOrigin, Scopes, Step, Thawing, Walk};
 
 /// Walks stacks of one VM, one after the other.
@@ -53,7 +53,16 @@ pub struct Walker<'a, M> {
 impl<'a, M: Memory> Walker<'a, M> {
     /// A walker that reads VM structures from `memory` and caches them in `cache`.
     pub fn new(hotspot: &'a HotSpot, memory: &'a M, cache: &'a mut ScopeCache, limits: Limits) -> Self {
+        cache.use_steps(true);
         Self { hotspot, memory, cache, native: None, native_until_java: false, limits }
+    }
+
+    /// The same walker, which looks at each frame by itself instead of taking steps of earlier walks: slower, with
+    /// equal results. Tests compare both.
+    #[must_use]
+    pub fn without_known_steps(self) -> Self {
+        self.cache.use_steps(false);
+        self
     }
 
     /// The same walker, which follows native frames as well.
@@ -62,8 +71,8 @@ impl<'a, M: Memory> Walker<'a, M> {
         Self { native: Some(native), ..self }
     }
 
-    /// The same walker, which follows native frames only as far as the newest Java frame: code that Java calls as a leaf leaves
-    /// no anchor, so nothing else leads through it.
+    /// The same walker, which follows native frames only as far as the newest Java frame: code that Java calls as a
+    /// leaf leaves no anchor, so nothing else leads through it.
     #[must_use]
     pub fn with_native_until_java(self, native: &'a mut dyn NativeCode) -> Self {
         Self { native: Some(native), native_until_java: true, ..self }
@@ -188,9 +197,16 @@ impl<M: Memory> Frames<'_, M> {
         let cursor = self.next?;
         let walk = self.walk.as_mut().ok_or(Stop::NotStarted)?;
         if let Some((scopes, next)) = walk.step_known(cursor) {
-            (self.pending, self.next) = (Emit::Scopes(scopes), next);
+            (self.pending, self.next) = (Emit::Scopes(scopes), Ok(next));
             return Ok(());
         }
+        self.step_unknown()
+    }
+
+    /// Steps to the next physical frame without the steps of earlier walks.
+    fn step_unknown(&mut self) -> Result<(), Stop> {
+        let cursor = self.next?;
+        let walk = self.walk.as_mut().ok_or(Stop::NotStarted)?;
         // One copy: the value is large for a signal stack.
         let stepped = walk.step(cursor);
         let step: &Step = stepped.as_ref().map_err(|stop| *stop)?;

@@ -1,10 +1,10 @@
 //! Native frames: above, between and below the Java frames of one physical stack.
 //!
-//! A run of native frames begins at the interrupted instruction or below an entry frame. Unwind tables lead through it to
-//! the code cache or to the thread's root. Its origin is known beforehand: the anchor that the VM has set, the root (the
-//! first native frames of a thread), or the Java code that made a leaf call.
-//! Invariant: the anchor decides where Java frames continue, the tables only fill in the native frames above. Where both
-//! disagree or the tables end, a [`Frame::Gap`] stands for the missing frames and no Java frame is lost.
+//! A run of native frames begins at the interrupted instruction or below an entry frame. Unwind tables lead through it
+//! to the code cache or to the thread's root. Its origin is known beforehand: the anchor that the VM has set, the root
+//! (the first native frames of a thread), or the Java code that made a leaf call.
+//! Invariant: the anchor decides where Java frames continue, the tables only fill in the native frames above. Where
+//! both disagree or the tables end, a [`Frame::Gap`] stands for the missing frames and no Java frame is lost.
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
 use crate::cpu::{
@@ -103,8 +103,8 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller of a small assembler routine without unwind tables (`SpinPause`, `_Copy_*` of libjvm).
     ///
-    /// These never move sp. The return address on top is proven by the call before it, which leads to the pc or a little
-    /// before it, where no table applies either, or to a function that ends with a jump to such a place.
+    /// These never move sp. The return address on top is proven by the call before it, which leads to the pc or a
+    /// little before it, where no table applies either, or to a function that ends with a jump to such a place.
     /// Source: `os_cpu/linux_x86/linux_x86_64.S` (JDK 11, 17), `copy_linux_x86_64.S` and others (21, 25).
     fn caller_of_assembler(&mut self) -> Option<NativeRegisters> {
         let NativeRegisters { pc, sp, fp, .. } = self.registers;
@@ -160,8 +160,8 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The C code that called a generated routine of the VM, such as `flush_icache_stub`.
     ///
-    /// Libraries call these through a pointer, so the proof is a call of any kind and an unwind table for it. The frames
-    /// below are proven like all native frames.
+    /// Libraries call these through a pointer, so the proof is a call of any kind and an unwind table for it. The
+    /// frames below are proven like all native frames.
     pub(super) fn native_caller_of_stub(&mut self, cursor: Cursor) -> Option<Result<Cursor, Stop>> {
         for rule in [Unwind::Return, Unwind::Pushed, Unwind::FramePointer] {
             let Some(Cursor { pc, sp, fp, .. }) = self.unwind(cursor, 0, rule) else { continue };

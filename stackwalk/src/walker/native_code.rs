@@ -1,13 +1,13 @@
 //! Code outside the code cache: the interface through which the walker gets the caller of a native frame.
 //!
-//! Problem: only the unwind tables of a library (`.eh_frame`) describe its frames, and the addresses of libraries are known
-//! to the operating system, which this crate does not use.
+//! Problem: only the unwind tables of a library (`.eh_frame`) describe its frames, and the addresses of libraries are
+//! known to the operating system, which this crate does not use.
 //! Approach: the walker hands registers and the copied stack to a [`NativeCode`] and gets the caller's registers, or
 //! the reason why there are none.
 //! Invariant: an implementation uses unwind tables only. Where they have no entry it returns an error; the walker then
-//! continues with the Java frames that it can prove, behind a [`Frame::Gap`](crate::Frame::Gap).
-//! Code that a signal has interrupted was not calling: its registers are marked as interrupted, and its pc is looked up as it is.
-//! The choice of tables, caches and libraries is described in `design/frames.md`.
+//! continues with the Java frames that it can prove, behind a [`Frame::Gap`](crate::Frame::Gap). Code that a signal has
+//! interrupted was not calling: its registers are marked as interrupted, and its pc is looked up as it is. The choice
+//! of tables, caches and libraries is described in `design/frames.md`.
 
 use crate::capture::Capture;
 use crate::cpu::{
@@ -90,8 +90,8 @@ pub enum NativeStop {
     Unreadable(u64),
 }
 
-/// True if the code at `pc` ends a signal handler, whichever library it belongs to; the `ucontext` of the signal is then on
-/// top of the stack.
+/// True if the code at `pc` ends a signal handler, whichever library it belongs to; the `ucontext` of the signal is
+/// then on top of the stack.
 pub fn ends_signal_handler<M: Memory + ?Sized>(memory: &M, pc: u64) -> bool {
     let mut after = [0; SIGNAL_RETURN_BYTES];
     if memory.read(pc, &mut after).is_err() {

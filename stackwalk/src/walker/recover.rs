@@ -1,7 +1,8 @@
 //! Proofs of return addresses, and the Java code that called the interrupted C code or stub.
 //!
-//! Old frames leave return addresses in memory that newer frames do not overwrite, so finding one proves nothing. A candidate counts only where a rule says a return address must be, and for calls
-//! out of Java only if the call instruction's target lies outside the code cache.
+//! Old frames leave return addresses in memory that newer frames do not overwrite, so finding one proves nothing. A
+//! candidate counts only where a rule says a return address must be, and for calls out of Java only if the call
+//! instruction's target lies outside the code cache.
 
 use super::walk::{Code, Cursor, Doing, Walk};
 use crate::cpu::{
@@ -13,7 +14,8 @@ use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::limits::MAX_NATIVE_HOPS;
 use crate::memory::Memory;
 
-/// Last release whose return entries have been compared with those that are recognised; later ones are not judged by them.
+/// Last release whose return entries have been compared with those that are recognised; later ones are not judged by
+/// them.
 const LAST_KNOWN_RETURN_ENTRIES: u32 = 28;
 
 impl<M: Memory> Walk<'_, M> {
@@ -41,8 +43,9 @@ impl<M: Memory> Walk<'_, M> {
 
     /// True if the interpreter code at `pc` shows that no call returns there.
     ///
-    /// A bytecode invokes a method by a jump, so its return address follows no call instruction; it is the entry that restores
-    /// the frame. A deoptimised frame leaves the same entries to its callers. Calls of the VM and of native code are calls.
+    /// A bytecode invokes a method by a jump, so its return address follows no call instruction; it is the entry that
+    /// restores the frame. A deoptimised frame leaves the same entries to its callers. Calls of the VM and of native
+    /// code are calls.
     /// Sources: `generate_return_entry_for` in `cpu/x86/templateInterpreterGenerator_x86.cpp`,
     /// `AbstractInterpreter::deopt_continue_after_entry` in `interpreter/abstractInterpreter.cpp`, JDK 11 to 25.
     fn is_no_return_to_interpreter(&self, pc: u64) -> bool {
@@ -98,8 +101,8 @@ impl<M: Memory> Walk<'_, M> {
     /// The code that called the static call stub of its own method that the pc is in.
     ///
     /// After the sample the call may have been led elsewhere: to the callee's compiled code, or to be resolved again
-    /// (`CompiledStaticCall::set`, later `CompiledDirectCall::set`, in `code/compiledIC.cpp`, JDK 11 to 25). In the part of
-    /// an nmethod for stubs these instructions are a static call stub, where a return address is on top.
+    /// (`CompiledStaticCall::set`, later `CompiledDirectCall::set`, in `code/compiledIC.cpp`, JDK 11 to 25). In the
+    /// part of an nmethod for stubs these instructions are a static call stub, where a return address is on top.
     pub(super) fn caller_of_static_call_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
@@ -171,8 +174,8 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller of a stub without fixed frame that is itself calling C code.
     ///
-    /// Stubs of a blob of their own are called directly, and some push all registers that C code may change, such as those of
-    /// load barriers of ZGC in JDK 11 (`ZBarrierSetAssembler::generate_load_barrier_stub` in
+    /// Stubs of a blob of their own are called directly, and some push all registers that C code may change, such as
+    /// those of load barriers of ZGC in JDK 11 (`ZBarrierSetAssembler::generate_load_barrier_stub` in
     /// `gc/z/zBarrierSetAssembler_x86.cpp`).
     /// Routines call C code too, such as G1's barriers in those that copy arrays, and are proven like interrupted ones.
     pub(super) fn caller_of_calling_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {

@@ -1,10 +1,10 @@
 //! The caller of an interrupted routine of `StubRoutines`.
 //!
-//! Problem: a routine may use the frame pointer for data, and reserve or align stack space in which return addresses of older
-//! calls remain (`sha512_AVX2`, `sha256_AVX2` in `cpu/x86/macroAssembler_x86_sha.cpp`, JDK 11 to 25).
-//! Approach: compiled code and interpreter call routines directly, so control must get from the entry that is called to the
-//! interrupted instruction; where no place that the code suggests has such a return address, it is searched for on the stack
-//! within a bound.
+//! Problem: a routine may use the frame pointer for data, and reserve or align stack space in which return addresses of
+//! older calls remain (`sha512_AVX2`, `sha256_AVX2` in `cpu/x86/macroAssembler_x86_sha.cpp`, JDK 11 to 25).
+//! Approach: compiled code and interpreter call routines directly, so control must get from the entry that is called to
+//! the interrupted instruction; where no place that the code suggests has such a return address, it is searched for on
+//! the stack within a bound.
 //! Where the interpreter's entry of an intrinsic method jumps to a routine, the call may also lead to that method.
 //! Invariant: two possible callers are none.
 
@@ -17,14 +17,14 @@ use crate::memory::Memory;
 /// Words of the stack that are searched: `sha256_AVX2` keeps 75 with what it saves, aligned to 32 bytes.
 const SEARCHED_WORDS: u64 = 128;
 
-/// Longest routine that is entered at its start and keeps words that hide the return address, in bytes: `sha512_AVX2` has
-/// some 6,000.
+/// Longest routine that is entered at its start and keeps words that hide the return address, in bytes: `sha512_AVX2`
+/// has some 6,000.
 const LONGEST_ROUTINE: u64 = 16 << 10;
 
 impl<M: Memory> Walk<'_, M> {
-    /// Returns whether code whose call returns to `pc` can have led to the instruction at `interrupted` of `blob`: routines are
-    /// called directly, or entered by a jump from a VM stub or a native method's wrapper that has an exception to forward
-    /// (`generate_forward_exception` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 11 to 25).
+    /// Returns whether code whose call returns to `pc` can have led to the instruction at `interrupted` of `blob`:
+    /// routines are called directly, or entered by a jump from a VM stub or a native method's wrapper that has an
+    /// exception to forward (`generate_forward_exception` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 11 to 25).
     pub(super) fn may_have_called(&self, pc: u64, interrupted: u64, blob: &CodeBlob) -> bool {
         if blob.kind != BlobKind::StubRoutines || self.calls_routine(pc, interrupted, blob) {
             return true;
@@ -43,8 +43,8 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Returns whether the call before `pc` leads to the routine of `blob` that was interrupted there.
     ///
-    /// Routines jump to each other (`generate_unsafe_copy` in `cpu/x86/stubGenerator_x86_64_arraycopy.cpp`), so what counts
-    /// is where control can get from the called entry.
+    /// Routines jump to each other (`generate_unsafe_copy` in `cpu/x86/stubGenerator_x86_64_arraycopy.cpp`), so what
+    /// counts is where control can get from the called entry.
     pub(super) fn calls_routine(&self, pc: u64, interrupted: u64, blob: &CodeBlob) -> bool {
         match self.target_of_call(pc) {
             Some(CallTarget::Known(entry)) => self.leads_to(entry, interrupted, blob),
@@ -86,8 +86,8 @@ impl<M: Memory> Walk<'_, M> {
         })
     }
 
-    /// Returns whether a call of compiled code, which returns to `pc`, leads to the interpreter: by an adapter, or by a static
-    /// call stub in the caller's own code.
+    /// Returns whether a call of compiled code, which returns to `pc`, leads to the interpreter: by an adapter, or by a
+    /// static call stub in the caller's own code.
     fn enters_interpreter(&self, pc: u64, target: u64) -> bool {
         let Ok(called) = self.blob_at(target) else { return false };
         called.kind == BlobKind::Adapter
@@ -96,8 +96,8 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller whose return address lies above words that a routine keeps.
     ///
-    /// Older calls of other routines may have left theirs there, so the entry nearest before the interrupted instruction
-    /// decides.
+    /// Older calls of other routines may have left theirs there, so the entry nearest before the interrupted
+    /// instruction decides.
     pub(super) fn caller_above_routine(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         if blob.kind != BlobKind::StubRoutines || blob.frame_bytes != 0 {
             return None;

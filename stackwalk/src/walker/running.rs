@@ -1,4 +1,5 @@
-//! Which instruction of compiled code was running when a thread was interrupted: the one before the pc, or the one at it.
+//! Which instruction of compiled code was running when a thread was interrupted: the one before the pc, or the one at
+//! it.
 //!
 //! Direct jumps are found in the code. C2 jumps through tables that lie in front of the code, among its constants
 //! (`CodeBuffer::SECT_CONSTS` in `asm/codeBuffer.hpp`, `MachConstantNode` of `jumpXtnd` in `x86_64.ad`, JDK 11 to 25);
@@ -74,8 +75,8 @@ fn code_around(blob: &CodeBlob, pc: u64, (before, after): (u64, u64)) -> ((u64, 
     ((start, end), (start, end) == (blob.code_begin, blob.code_end))
 }
 
-/// True if `found` holds for a block of the bytes from `start` to `end`; each block repeats the last `overlap` bytes of the
-/// one before.
+/// True if `found` holds for a block of the bytes from `start` to `end`; each block repeats the last `overlap` bytes of
+/// the one before.
 fn any_block<M: Memory + ?Sized>(
     memory: &M,
     (start, end): (u64, u64),

@@ -1,9 +1,9 @@
 //! Code that a signal has interrupted: the frames below those of its handler.
 //!
-//! Problem: the timers of two profilers expire at the same tick of the scheduler. The kernel then builds a frame for each of
-//! the two signals, and ours interrupts the other's handler at its first instruction, or later while it runs.
-//! Approach: the kernel saves all registers in the signal's frame, which lies in the copied stack. They take the place of
-//! those in the capture, and the walk goes on as if the capture had been made there.
+//! Problem: the timers of two profilers expire at the same tick of the scheduler. The kernel then builds a frame for
+//! each of the two signals, and ours interrupts the other's handler at its first instruction, or later while it runs.
+//! Approach: the kernel saves all registers in the signal's frame, which lies in the copied stack. They take the place
+//! of those in the capture, and the walk goes on as if the capture had been made there.
 //! Invariant: the VM's fields of the capture belong to the same moment: a handler runs no Java code and sets no anchor.
 
 use super::native::NativeCaller;

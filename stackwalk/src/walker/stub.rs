@@ -1,7 +1,7 @@
 //! Stubs and adapters stopped at an arbitrary instruction: VM code that is neither compiled Java nor interpreter.
 //!
-//! Each kind has its own frame shapes. The code around the pc tells which applies, and a return address at the place that
-//! the shape names proves it.
+//! Each kind has its own frame shapes. The code around the pc tells which applies, and a return address at the place
+//! that the shape names proves it.
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::cpu::{
@@ -15,7 +15,8 @@ use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 use crate::stop::Stop;
 
-/// Most bytes of the frame of a stub without fixed frame that keeps fp as frame pointer: all registers with their vectors.
+/// Most bytes of the frame of a stub without fixed frame that keeps fp as frame pointer: all registers with their
+/// vectors.
 const MAX_STUB_FRAME: u64 = 1 << 12;
 
 impl<M: Memory> Walk<'_, M> {
@@ -103,8 +104,8 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller with the sp it had before an adapter moved sp for its arguments.
     ///
-    /// Once sp is moved, the return address is on top again and a register holds the caller's sp; until then that register
-    /// holds any value.
+    /// Once sp is moved, the return address is on top again and a register holds the caller's sp; until then that
+    /// register holds any value.
     fn before_arguments(&self, next: Cursor, around: Around<'_>, blob: &CodeBlob) -> Cursor {
         let raised = Cursor { sp: self.capture.registers.sender_sp(self.hotspot.jdk_major()), ..next };
         if blob.kind != BlobKind::Adapter || raised.sp <= next.sp || !self.on_stack(raised.sp, next.sp) {
@@ -139,8 +140,8 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The code that called the stub of its entry barrier.
     ///
-    /// The stub pushes a marker above its own frame; see [`entry_barrier_callers`]. The arguments that it saves below may
-    /// equal the marker, so only one counts above which the stub was called from.
+    /// The stub pushes a marker above its own frame; see [`entry_barrier_callers`]. The arguments that it saves below
+    /// may equal the marker, so only one counts above which the stub was called from.
     pub(super) fn caller_of_entry_barrier(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         if blob.kind != BlobKind::StubRoutines {
             return None;
@@ -153,8 +154,8 @@ impl<M: Memory> Walk<'_, M> {
         })
     }
 
-    /// The caller of a C1 stub without fixed frame or of a routine of `StubRoutines`. Both are called directly, so a call of
-    /// this very code proves the return address.
+    /// The caller of a C1 stub without fixed frame or of a routine of `StubRoutines`. Both are called directly, so a
+    /// call of this very code proves the return address.
     ///
     /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
     /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
@@ -185,8 +186,8 @@ impl<M: Memory> Walk<'_, M> {
         Some(Cursor { doing: Doing::CallingVm, ..found })
     }
 
-    /// The caller of a stub without fixed frame that has pushed `first` words or more: a return address whose call leads into
-    /// the stub.
+    /// The caller of a stub without fixed frame that has pushed `first` words or more: a return address whose call
+    /// leads into the stub.
     pub(super) fn caller_above_pushed(&self, cursor: Cursor, first: u64, blob: &CodeBlob) -> Option<Cursor> {
         (first..=MAX_PUSHED_WORDS).find_map(|words| {
             let sp = cursor.sp.checked_add(words * 8)?;
@@ -197,8 +198,8 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller of code without fixed frame whose return address is in a register.
     ///
-    /// A frame record with that address is this code's own. Otherwise the code may have pushed registers; where it jumps
-    /// around, a search finds how many, proven by the caller of the caller.
+    /// A frame record with that address is this code's own. Otherwise the code may have pushed registers; where it
+    /// jumps around, a search finds how many, proven by the caller of the caller.
     fn caller_by_register(&mut self, cursor: Cursor, around: Around<'_>, blob: &CodeBlob) -> Option<Cursor> {
         let has_size = blob.frame_bytes > FRAME_RECORD_BYTES;
         if !RETURNS_BY_REGISTER || has_size || cursor.sp != self.capture.sp {
@@ -264,7 +265,8 @@ impl<M: Memory> Walk<'_, M> {
         if blob.kind != BlobKind::Leaf {
             return None;
         }
-        // The interpreter's sp is that of its newest argument, and compiled code's lies above what an adapter has pushed.
+        // The interpreter's sp is that of its newest argument, and compiled code's lies above what an adapter has
+        // pushed.
         let sp = if self.on_stack(sender_sp, cursor.sp) { sender_sp } else { cursor.sp };
         let next = Cursor { pc, sp, fp: cursor.fp, doing: Doing::CallingJava };
         if !self.is_caller(&next) {

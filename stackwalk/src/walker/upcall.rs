@@ -1,13 +1,13 @@
 //! Upcall stubs, through which native code calls Java by the foreign function API (JDK 21 and later).
 //!
 //! Problem: a stub is called by C code like a function, and the anchor of the Java frames below is in its frame.
-//! Approach: the stub's first call (`UpcallLinker::on_entry`) moves the thread's anchor into the frame's `FrameData`, and its
-//! last (`on_exit`) moves it back. The thread's own anchor counts while it lies above the stub, otherwise that of the frame. The
-//! native frames between stub and anchor follow by unwind tables.
-//! Invariant: an anchor counts only if it lies above the stub's frame and leads to code; the anchor 0 means that no Java
-//! frames are below.
-//! Sources: `prims/upcallLinker.cpp`, `UpcallStub::jfa_for_frame` in `cpu/x86/frame_x86.cpp` (21: `code/codeBlob.cpp`), JDK 21
-//! and 25.
+//! Approach: the stub's first call (`UpcallLinker::on_entry`) moves the thread's anchor into the frame's `FrameData`,
+//! and its last (`on_exit`) moves it back. The thread's own anchor counts while it lies above the stub, otherwise that
+//! of the frame. The native frames between stub and anchor follow by unwind tables.
+//! Invariant: an anchor counts only if it lies above the stub's frame and leads to code; the anchor 0 means that no
+//! Java frames are below.
+//! Sources: `prims/upcallLinker.cpp`, `UpcallStub::jfa_for_frame` in `cpu/x86/frame_x86.cpp` (21: `code/codeBlob.cpp`),
+//! JDK 21 and 25.
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
 use crate::capture::Capture;
@@ -33,7 +33,8 @@ enum Below {
 }
 
 impl<M: Memory> Walk<'_, M> {
-    /// Returns whether the thread was interrupted in an upcall stub while its anchor or its state are those of native code.
+    /// Returns whether the thread was interrupted in an upcall stub while its anchor or its state are those of native
+    /// code.
     pub(super) fn is_between_upcall_and_native(&self) -> bool {
         let capture = &self.capture;
         let is_native = capture.anchor_sp != 0
@@ -56,7 +57,8 @@ impl<M: Memory> Walk<'_, M> {
         self.step_upcall(cursor, blob, rule)
     }
 
-    /// Steps from an upcall stub to the C code that called it, or to the Java frames below where native code is not followed.
+    /// Steps from an upcall stub to the C code that called it, or to the Java frames below where native code is not
+    /// followed.
     pub(super) fn step_upcall(
         &mut self,
         cursor: Cursor,

@@ -1,6 +1,6 @@
 //! State of one walk, and the steps it takes.
 
-use crate::cache::{CompiledPc, ScopeCache};
+use crate::cache::ScopeCache;
 use crate::capture::Capture;
 use crate::cpu::{FrameRegisters, RETURN_ADDRESS_BYTES, RETURNS_BY_REGISTER};
 use crate::frame::{CompileLevel, Frame, Pc, Place};
@@ -84,6 +84,8 @@ pub(super) struct Scopes {
     pub(super) count: u16,
     pub(super) level: CompileLevel,
     pub(super) is_moved: bool,
+    /// Number of the decoded pc.
+    pub(super) number: u32,
     pub(super) place: Place,
 }
 
@@ -178,8 +180,8 @@ pub(super) struct Call {
     pub(super) pc: u64,
     /// The method of the frame, 0 if it was not compared.
     pub(super) callee: u64,
-    /// The code that calls, if a walk has stepped there from this method before.
-    pub(super) known: Option<CompiledPc>,
+    /// Where the cache has this step, if a walk has taken it before.
+    pub(super) known: Option<u32>,
 }
 
 impl Call {
@@ -213,8 +215,8 @@ impl<M: Memory> Walk<'_, M> {
                 doing: Doing::Interrupted,
             });
         }
-        // Java code sets an anchor a few instructions before the call that stores the pc below the anchor's sp, and clears
-        // it a few after. While that word is not live, the interrupted instruction is the better start.
+        // Java code sets an anchor a few instructions before the call that stores the pc below the anchor's sp, and
+        // clears it a few after. While that word is not live, the interrupted instruction is the better start.
         let in_java = capture.thread_state == u64::from(self.hotspot.layout.thread.in_java);
         let pc_not_live =
             capture.anchor_pc == 0 && capture.anchor_sp.wrapping_sub(RETURN_ADDRESS_BYTES) < capture.sp;

@@ -3,8 +3,8 @@
 #![allow(dead_code)]
 
 use stackwalk::{
-    Capture, Frame, Frozen, HotSpot, Limits, Memory, Method, Missing, NativeCode, ScopeCache, Stop, Symbol,
-    Walker,
+    Capture, Frame, Frozen, Group, HotSpot, Limits, Memory, Method, Missing, NativeCode, ScopeCache, Stop,
+    Symbol, Walker,
 };
 
 /// A frame with its names.
@@ -77,6 +77,29 @@ pub fn walk_through(
     run(hotspot, memory, walker, capture, stack, Frozen::NONE)
 }
 
+/// Walks a stack at once, checks the groups of its frames, and returns these and the stop reason.
+fn walk_at_once<M: Memory>(
+    walker: &mut Walker<'_, M>,
+    capture: &Capture,
+    stack: &[u8],
+    frozen: Frozen<'_>,
+) -> (Vec<Frame>, Stop) {
+    let (mut found, mut groups) = (Vec::new(), Vec::new());
+    let mut frames = walker.frames_with(capture, stack, frozen);
+    frames.append_to(&mut found, &mut groups);
+    let mut rest = &found[..];
+    for Group { frames, number } in groups {
+        let (group, older) = rest.split_at(frames as usize);
+        rest = older;
+        let are_inlined: Vec<bool> =
+            group.iter().map(|frame| matches!(frame, Frame::Compiled { inlined: true, .. })).collect();
+        assert!(number == 0 || are_inlined.iter().rposition(|inlined| !inlined) == Some(group.len() - 1));
+        assert!(group.iter().all(|frame| frame.place() == group[0].place()) || number == 0);
+    }
+    assert!(rest.is_empty());
+    (found, frames.stop())
+}
+
 fn run<M: Memory>(
     hotspot: &HotSpot,
     memory: &M,
@@ -88,6 +111,13 @@ fn run<M: Memory>(
     let mut frames = walker.frames_with(capture, stack, frozen);
     let found: Vec<Frame> = frames.by_ref().collect();
     let stop = frames.stop();
+    assert_eq!(walk_at_once(&mut walker, capture, stack, frozen), (found.clone(), stop), "at once");
+    let mut walker = walker.without_known_steps();
+    assert_eq!(
+        walk_at_once(&mut walker, capture, stack, frozen),
+        (found.clone(), stop),
+        "each frame by itself"
+    );
     let name = |frame: Frame| {
         let named = frame.method().map(|method| named(hotspot, memory, &frame, method));
         (frame, named)

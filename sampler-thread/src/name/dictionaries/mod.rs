@@ -2,12 +2,12 @@
 //!
 //! Problem: a stack of a hundred frames takes kilobytes, and even a program in its steady state has new stacks, which
 //! differ from known ones in a few frames.
-//! Approach: strings, methods and frames get ids in the order of their first use. A stack is a node of a forest: a frame
-//! below its caller, below a root with the stop reason; a new stack takes as many nodes as it has new frames.
-//! A stack that is sampled has an id by its content as well, which is sent with its node: a hash of the texts and numbers of
-//! its frames and its stop reason, the same in every session (`design/wire-format.md`).
-//! Invariants: an entry is in the pending [`Dictionary`] or was sent before any sample that refers to it; an id is never
-//! used for two entries of a kind, even after the sent entries were forgotten.
+//! Approach: strings, methods and frames get ids in the order of their first use. A stack is a node of a forest: a
+//! frame below its caller, below a root with the stop reason; a new stack takes as many nodes as it has new frames. A
+//! stack that is sampled has an id by its content as well, which is sent with its node: a hash of the texts and numbers
+//! of its frames and its stop reason, the same in every session (`design/wire-format.md`).
+//! Invariants: an entry is in the pending [`Dictionary`] or was sent before any sample that refers to it; an id is
+//! never used for two entries of a kind, even after the sent entries were forgotten.
 
 mod nodes;
 mod pending;
@@ -16,11 +16,11 @@ use proto::v1::{Dictionary, FrameKind, Thread};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::name::shards::Shards;
-use nodes::Nodes;
+use nodes::{Nodes, hash_below};
 use pending::{FrameEntry, Pending};
 
+pub use crate::walk::vm::MethodText;
 pub use nodes::Node;
-pub(super) use nodes::hash_below;
 pub use pending::append;
 
 /// Most sent entries of a kind; beyond, all are forgotten and sent again.
@@ -110,23 +110,6 @@ impl Hashes {
     }
 }
 
-/// The names of a Java method.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MethodText {
-    /// Internal class name, with slashes.
-    pub class_name: String,
-    /// Method name.
-    pub name: String,
-    /// Signature.
-    pub signature: String,
-    /// Source file, empty if unknown.
-    pub source_file: String,
-    /// JVM access flags.
-    pub modifiers: u32,
-    /// Hidden from ordinary stack traces.
-    pub hidden: bool,
-}
-
 /// All entries, sent and pending.
 #[derive(Debug)]
 pub struct Dictionaries {
@@ -140,7 +123,6 @@ pub struct Dictionaries {
     sent_stacks: Vec<u32>,
     pending: Pending,
     was_reset: bool,
-    version: u64,
 }
 
 impl Default for Dictionaries {
@@ -157,7 +139,6 @@ impl Default for Dictionaries {
             sent_stacks: vec![0; SENT_STACKS],
             pending: Pending::default(),
             was_reset: false,
-            version: 0,
         }
     }
 }
@@ -239,7 +220,8 @@ impl Dictionaries {
         self.sampled(node)
     }
 
-    /// Returns the node of the last frame of a path, the first called by the frame of node `caller`; frames 0 are left out.
+    /// Returns the node of the last frame of a path, the first called by the frame of node `caller`; frames 0 are left
+    /// out.
     pub fn leaf(&mut self, caller: Node, frames: impl Iterator<Item = u64>) -> Node {
         frames.filter(|frame| *frame != 0).fold(caller, |caller, frame| self.child(caller, frame))
     }
@@ -274,22 +256,6 @@ impl Dictionaries {
         node
     }
 
-    /// Appends the node of each frame of a path to `path`, the first called by the frame of node `caller`; frames 0 repeat
-    /// the node before.
-    pub fn path(&mut self, mut caller: Node, frames: impl Iterator<Item = u64>, path: &mut Vec<Node>) {
-        path.extend(frames.map(|frame| {
-            if frame != 0 {
-                caller = self.child(caller, frame);
-            }
-            caller
-        }));
-    }
-
-    /// Returns a number that changes when the sent entries are forgotten.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Adds the description of a thread.
     pub fn thread(&mut self, thread: Thread) {
         self.pending.thread(thread);
@@ -320,7 +286,6 @@ impl Dictionaries {
         self.frame_hashes.forget(self.frames.used + 1);
         self.sent_stacks.fill(0);
         self.was_reset = true;
-        self.version += 1;
     }
 
     /// Returns whether the sent entries were forgotten since the last call, by [`forget`](Self::forget) or because

@@ -1,16 +1,17 @@
 //! The forest of stacks: ids by caller and frame.
 //!
-//! The hash of a node is made of the contents of its frames, so it is the same in every session; it identifies the stack for
-//! others as well.
+//! The hash of a node is made of the contents of its frames, so it is the same in every session; it identifies the
+//! stack for others as well.
 //!
-//! Problem: each frame of each stack is looked up here, among up to a hundred thousand nodes in random order, so the time goes
-//! into waiting for memory.
-//! Approach: the frames of a new stack get consecutive ids, so most nodes are their caller's next one: [`Nodes::hashes`] has
-//! the hashes of the newest nodes by id, and the frames of a stack are compared there one after the other. Only a node with
-//! another id than its caller's next is found by a table: its places are lines of the processor's cache with five nodes,
-//! which overflow into their neighbours. Both grow with their use and in place, because pages that are touched for the first
-//! time cost more than what is in them: the table up to [`MAX_LINES`], from where on the oldest node of a full line is
-//! forgotten, the hashes up to [`MAX_PIECES`], from where on the oldest are.
+//! Problem: each frame of each stack is looked up here, among up to a hundred thousand nodes in random order, so the
+//! time goes into waiting for memory.
+//! Approach: the frames of a new stack get consecutive ids, so most nodes are their caller's next one:
+//! [`Nodes::hashes`] has the hashes of the newest nodes by id, and the frames of a stack are compared there one after
+//! the other. Only a node with another id than its caller's next is found by a table: its places are lines of the
+//! processor's cache with five nodes, which overflow into their neighbours. Both grow with their use and in place,
+//! because pages that are touched for the first time cost more than what is in them: the table up to [`MAX_LINES`],
+//! from where on the oldest node of a full line is forgotten, the hashes up to [`MAX_PIECES`], from where on the oldest
+//! are.
 //! Invariants: an id is given to one node only, unless two of all paths have the same hash of 64 bits; a node that was
 //! forgotten gets a new id, and readers merge equal stacks.
 
@@ -168,7 +169,8 @@ impl Nodes {
         }
     }
 
-    /// Doubles the table: the nodes of each pair of lines go there or to the pair that is as far away as the table was long.
+    /// Doubles the table: the nodes of each pair of lines go there or to the pair that is as far away as the table was
+    /// long.
     fn grow(&mut self) {
         let size = self.lines.len();
         self.lines.resize(2 * size, Line::default());
@@ -208,7 +210,7 @@ fn place(hash: u64, lines: usize) -> usize {
 }
 
 /// Returns the hash of a frame with the hash `frame` below a caller with the hash `caller`; never 0.
-pub(in crate::name) fn hash_below(caller: u64, frame: u64) -> u64 {
+pub(super) fn hash_below(caller: u64, frame: u64) -> u64 {
     // Digits of pi; an odd factor, so that the low half of the product keeps every difference.
     const START: u64 = 0x243f_6a88_85a3_08d3;
     const FACTOR: u64 = 0x1319_8a2e_0370_7345;

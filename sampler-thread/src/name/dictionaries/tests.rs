@@ -146,24 +146,6 @@ fn forgotten_entries_are_sent_again_with_new_ids() {
 }
 
 #[test]
-fn a_path_is_the_same_as_its_nodes_one_by_one() {
-    let mut dictionaries = Dictionaries::default();
-    let known = dictionaries.stack(&[8, 7, 5], "end_of_stack");
-    let root = dictionaries.root("end_of_stack");
-    let mut path = vec![root];
-    dictionaries.path(root, [5, 0, 7, 8, 9].into_iter(), &mut path);
-    assert_eq!(u64::from(path[4].id), known);
-    assert_eq!(u64::from(path[5].id), known + 1, "only the last is new");
-    let mut one_by_one = vec![root];
-    for frame in [5, 0, 7, 8, 9] {
-        let caller = one_by_one[one_by_one.len() - 1];
-        one_by_one.push(if frame == 0 { caller } else { dictionaries.child(caller, frame) });
-    }
-    assert_eq!(path, one_by_one);
-    assert_eq!(pending(&mut dictionaries).node_frame.len(), 5);
-}
-
-#[test]
 fn the_stop_reason_is_part_of_a_stack() {
     let mut dictionaries = Dictionaries::default();
     let whole = dictionaries.stack(&[5, 6], "end_of_stack");

@@ -1,4 +1,4 @@
-//! Compares walks that took over frames with walks in full, for developers.
+//! Counts of walks by known steps that were compared with walks without, for developers.
 
 /// Counts of comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,7 +16,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Counts a stack by whether it has the same content with the nodes of the previous one and without.
+    /// Counts a stack by whether it has the same content when its frames are named by groups and one by one.
     pub(crate) fn count_ids(&mut self, is_same: bool) {
         if is_same {
             self.named += 1;
@@ -29,7 +29,7 @@ impl Comparison {
     pub(super) fn report(&self) {
         let Self { equal, different, apart, named, misnamed } = self;
         tracing::warn!(
-            "reused walks: {equal} equal, {different} different, {apart} apart; ids: {named} equal, {misnamed} different"
+            "compared walks: {equal} equal, {different} different, {apart} apart; ids: {named} equal, {misnamed} different"
         );
     }
 }

@@ -1,20 +1,19 @@
 //! Walks copied stacks.
 //!
 //! Problem: code on a stack may have been freed between the sample and the walk, and other code may lie there since.
-//! Approach: a stack is walked with all code while no pause and no sweep may have freed code; otherwise only code counts
-//! that was decoded before the sample. Stacks of a group are kept side by side, so that all of them are walked before
-//! the first is named: a late walk lacks the rest of the stack, a late name only itself.
+//! Approach: a stack is walked with all code while no pause and no sweep may have freed code; otherwise only code
+//! counts that was decoded before the sample. Stacks of a group are kept side by side, so that all of them are walked
+//! before the first is named: a late walk lacks the rest of the stack, a late name only itself.
 //! Invariant: a walk that did not reach the root has a stop reason; no frame is guessed.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use stackwalk::{Frame, Limits, Memory, ScopeCache, Stop, Walker};
+use stackwalk::{Frame, Group, Limits, Memory, ScopeCache, Stop, Walker};
 
 use crate::native::NativeLibraries;
 use crate::proof::lifetime::{Change, Lifetime};
 use crate::proof::unloading::Unloading;
-use crate::walk::previous::{PreviousWalks, Recorder, Reused};
 use crate::walk::routines::Routines;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::vm::Vm;
@@ -37,12 +36,8 @@ const MAX_LOADS: usize = 32;
 pub struct Walk {
     /// Position of its frames in the walker.
     frames: Range<usize>,
-    /// Slot of the thread.
-    pub slot: u32,
-    /// Number of the walk if it is kept, otherwise 0.
-    pub number: u64,
-    /// Its oldest frames, if they are those of the thread's previous walk.
-    pub reused: Option<Reused>,
+    /// The same of its groups.
+    groups: Range<usize>,
     /// Time stamp of the sample.
     pub ticks: u64,
     /// Why the walk ended.
@@ -77,27 +72,18 @@ pub struct StackWalker {
     /// True if stacks of Java threads are walked.
     walks_java: bool,
     limits: Limits,
+    /// False while a walk is repeated for a comparison.
+    uses_known_steps: bool,
     /// The frames of a group of stacks, one after the other.
     frames: Vec<Frame>,
-    pub(crate) previous: PreviousWalks,
-    recorder: Recorder,
-    /// True if the present walk is recorded, to be kept.
-    records: bool,
-    /// Numbers of frames so far.
-    pub counts: Counts,
-    /// Comparison of walks that took over frames with walks in full, for developers.
+    /// How they lie together.
+    groups: Vec<Group>,
+    /// Frames of all stacks so far.
+    pub walked_frames: u64,
+    /// Comparison of walks by known steps with walks without.
     pub(crate) comparison: Option<Comparison>,
     /// Calls of [`StackWalker::refresh`].
     refreshes: u32,
-}
-
-/// Numbers of frames, cumulative.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Frames of all stacks.
-    pub frames: u64,
-    /// Frames that were those of the thread's previous stack.
-    pub reused: u64,
 }
 
 impl StackWalker {
@@ -117,11 +103,10 @@ impl StackWalker {
             routines_revision: 0,
             walks_java,
             limits: Limits { max_frames },
+            uses_known_steps: true,
             frames: Vec::with_capacity(2 * USUAL_FRAMES),
-            previous: PreviousWalks::default(),
-            recorder: Recorder::default(),
-            records: true,
-            counts: Counts::default(),
+            groups: Vec::with_capacity(2 * USUAL_FRAMES),
+            walked_frames: 0,
             comparison: None,
             refreshes: 0,
         }
@@ -143,6 +128,7 @@ impl StackWalker {
     /// Drops the frames of all stacks walked before.
     pub fn begin_group(&mut self) {
         self.frames.clear();
+        self.groups.clear();
         let revision = self.routines.revision();
         if std::mem::replace(&mut self.routines_revision, revision) != revision {
             self.scopes.set_stub_places(self.routines.stub_places());
@@ -159,21 +145,27 @@ impl StackWalker {
         self.frames.get(walk.frames.clone()).unwrap_or_default()
     }
 
-    /// Returns the frames of a walk of this group, and what native frames are named by.
-    pub(crate) fn frames_and_libraries(&mut self, walk: &Walk) -> (&[Frame], &mut NativeLibraries) {
-        (self.frames.get(walk.frames.clone()).unwrap_or_default(), &mut self.libraries)
+    /// Returns the groups of the frames of a walk.
+    pub(crate) fn groups(&self, walk: &Walk) -> &[Group] {
+        self.groups.get(walk.groups.clone()).unwrap_or_default()
     }
 
-    /// Walks a stack of the thread in `slot` that was sampled at `ticks`.
-    pub fn walk<M: Memory>(&mut self, vm: &Vm<M>, slot: u32, snapshot: &Snapshot<'_>, ticks: u64) -> Walk {
-        let mut walk = self.unwalked(slot, ticks);
+    /// Returns the frames of a walk of this group and their groups, and what native frames are named by.
+    pub(crate) fn found(&mut self, walk: &Walk) -> (&[Frame], &[Group], &mut NativeLibraries) {
+        let Self { frames, groups, libraries, .. } = self;
+        let frames = frames.get(walk.frames.clone()).unwrap_or_default();
+        (frames, groups.get(walk.groups.clone()).unwrap_or_default(), libraries)
+    }
+
+    /// Walks a stack that was sampled at `ticks`.
+    pub fn walk<M: Memory>(&mut self, vm: &Vm<M>, snapshot: &Snapshot<'_>, ticks: u64) -> Walk {
+        let mut walk = self.unwalked(ticks);
         if snapshot.head.capture.thread != 0 && !self.walks_java {
             return walk;
         }
         if !self.lifetime.covers(ticks) {
             self.lifetime.observe(&vm.memory);
         }
-        self.records = self.previous.is_due(slot, snapshot.stack.len());
         let mut restriction = self.restriction(vm, ticks);
         self.walk_with(vm, snapshot, &mut walk, restriction);
         if restriction.is_none() {
@@ -183,36 +175,17 @@ impl StackWalker {
                 self.walk_with(vm, snapshot, &mut walk, restriction);
             }
         }
-        walk.frames.end = self.frames.len();
         walk.is_restricted = restriction.is_some();
+        self.walked_frames += walk.frames.len() as u64;
         self.compare(vm, snapshot, &walk);
-        self.keep(snapshot, &mut walk);
         walk
     }
 
     /// A walk without frames.
-    fn unwalked(&self, slot: u32, ticks: u64) -> Walk {
-        let start = self.frames.len();
-        let (number, reused, is_restricted) = (0, None, false);
-        Walk { frames: start..start, slot, number, reused, ticks, stop: Stop::NotStarted, is_restricted }
-    }
-
-    /// Keeps a walk for the thread's next one, and counts its frames.
-    fn keep(&mut self, snapshot: &Snapshot<'_>, walk: &mut Walk) {
-        let Self { previous, recorder, records, libraries, counts, frames, .. } = self;
-        let reused = walk.reused.map_or(0, |reused| reused.frames);
-        counts.frames += walk.frames.len() as u64;
-        counts.reused += reused as u64;
-        if walk.is_restricted {
-            return;
-        }
-        previous.note_shared(walk.slot, walk.frames.len(), reused);
-        if !*records {
-            return;
-        }
-        let newest = frames.get(walk.frames.start..walk.frames.end - reused).unwrap_or_default();
-        let facts = (walk.ticks, libraries.list(), walk.stop);
-        walk.number = previous.keep(walk.slot, snapshot, facts, (newest, walk.reused), recorder);
+    fn unwalked(&self, ticks: u64) -> Walk {
+        let (frame, group) = (self.frames.len(), self.groups.len());
+        let (frames, groups) = (frame..frame, group..group);
+        Walk { frames, groups, ticks, stop: Stop::NotStarted, is_restricted: false }
     }
 
     /// Returns the newest generation of code that certainly existed at `ticks`; `None` if no code was freed since.
@@ -238,60 +211,38 @@ impl StackWalker {
         restriction: Option<u32>,
     ) {
         let sampled = self.generation_at(walk.ticks);
-        let Self { scopes, libraries, frames, previous, recorder, records, lifetime, limits, .. } = self;
+        let Self { scopes, libraries, frames, groups, limits, uses_known_steps, .. } = self;
         scopes.restrict_to_code_before(restriction);
         scopes.restrict_in_stub_places(sampled);
         let mut loads = 0;
         loop {
             frames.truncate(walk.frames.start);
-            recorder.clear();
-            walk.reused = None;
-            let mut candidate = match restriction {
-                None => {
-                    previous.candidate(walk.slot, snapshot, libraries.list(), |at| lifetime.is_certain(at))
-                }
-                Some(_) => None,
-            };
+            groups.truncate(walk.groups.start);
             let mut native = libraries.reading(&vm.memory);
             let mut walker = Walker::new(&vm.hotspot, &vm.memory, scopes, *limits).with_native(&mut native);
+            if !*uses_known_steps {
+                walker = walker.without_known_steps();
+            }
             let mut steps = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
-            walk.stop = loop {
-                let newer = frames.len() - walk.frames.start;
-                if let Some(position) = steps.position() {
-                    let known = candidate.as_mut().and_then(|kept| kept.frames_at(&position, vm));
-                    if let Some((reused, older, stop)) = known
-                        && newer + reused.frames <= limits.max_frames as usize
-                    {
-                        frames.extend(older.iter().rev());
-                        walk.reused = Some(reused);
-                        break stop;
-                    }
-                    if *records {
-                        recorder.at(position, newer);
-                    }
-                }
-                let Some(frame) = steps.next() else { break steps.stop() };
-                if *records {
-                    recorder.code(steps.code());
-                }
-                frames.push(frame);
-            };
+            steps.append_to(frames, groups);
+            walk.stop = steps.stop();
             loads += 1;
             if loads > MAX_LOADS || !libraries.prepare(&vm.memory) {
+                (walk.frames.end, walk.groups.end) = (frames.len(), groups.len());
                 return;
             }
         }
     }
 
-    /// Notices libraries that were loaded or unloaded, by the loader's count of them; to be called before the first walk and a
-    /// few times a second, outside of walks.
+    /// Notices libraries that were loaded or unloaded, by the loader's count of them; to be called before the first
+    /// walk and a few times a second, outside of walks.
     pub fn refresh_libraries<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) {
         self.libraries.refresh(loads);
         self.libraries.preload(&vm.memory);
     }
 
-    /// As [`StackWalker::refresh_libraries`]. The second call prepares what pauses need later, because programs that print a
-    /// line end before it; returns whether this is the second.
+    /// As [`StackWalker::refresh_libraries`]. The second call prepares what pauses need later, because programs that
+    /// print a line end before it; returns whether this is the second.
     pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) -> bool {
         self.refresh_libraries(vm, loads);
         let is_second = self.refreshes == 1;
@@ -317,17 +268,19 @@ impl StackWalker {
         }
     }
 
-    /// Walks a stack in full if frames of the previous walk were taken over, and compares both.
+    /// Walks a stack without known steps as well, and compares both.
     fn compare<M: Memory>(&mut self, vm: &Vm<M>, snapshot: &Snapshot<'_>, walk: &Walk) {
-        if self.comparison.is_none() || walk.reused.is_none() {
+        if self.comparison.is_none() || walk.is_restricted {
             return;
         }
-        let (previous, recorder) = (std::mem::take(&mut self.previous), std::mem::take(&mut self.recorder));
-        let mut full = self.unwalked(walk.slot, walk.ticks);
-        self.walk_with(vm, snapshot, &mut full, None);
-        full.frames.end = self.frames.len();
-        (self.previous, self.recorder) = (previous, recorder);
-        let is_equal = self.frames(&full) == self.frames(walk) && full.stop == walk.stop;
+        let mut general = self.unwalked(walk.ticks);
+        self.uses_known_steps = false;
+        self.walk_with(vm, snapshot, &mut general, None);
+        self.uses_known_steps = true;
+        let sizes = |walk| self.groups(walk).iter().map(|group| group.frames);
+        let is_equal = self.frames(&general) == self.frames(walk)
+            && general.stop == walk.stop
+            && sizes(&general).eq(sizes(walk));
         let is_apart = !is_equal
             && (self.lifetime.observe(&vm.memory) != Change::None
                 || self.restriction(vm, walk.ticks).is_some());
@@ -338,21 +291,21 @@ impl StackWalker {
             (false, false) => comparison.different += 1,
         }
         if !is_equal && !is_apart && comparison.different <= MAX_LOGGED {
-            let (one, other) = (self.frames(walk), self.frames(&full));
+            let (one, other) = (self.frames(walk), self.frames(&general));
             let first = one.iter().zip(other).position(|(one, other)| one != other);
             let at = first.unwrap_or(one.len().min(other.len()));
             let show = |frames: &[Frame]| frames.get(at).copied();
             tracing::warn!(
-                "a reused walk differs: {:?} of {} frames, stop {:?}; in full {} frames, stop {:?}; at frame {at}: {:?} and {:?}",
-                walk.reused,
+                "a walk by known steps differs: {} frames, stop {:?}; without {} frames, stop {:?}; at frame {at}: {:?} and {:?}",
                 one.len(),
                 walk.stop,
                 other.len(),
-                full.stop,
+                general.stop,
                 show(one),
                 show(other)
             );
         }
         self.frames.truncate(walk.frames.end);
+        self.groups.truncate(walk.groups.end);
     }
 }
