@@ -48,12 +48,12 @@ def main():
                     complain(f"JDK {jdk} {workload}: exit {done.returncode}: {done.stderr[-3000:]}")
                     failed = True
                     continue
-                reused = re.search(r"compared walks: (\d+) equal, (\d+) different, \d+ apart; ids: \d+ equal, (\d+) diff", done.stderr)
-                if not reused or reused[2] != "0" or reused[3] != "0":
+                compared = re.search(r"compared walks: (\d+) equal, (\d+) different, \d+ apart; ids: \d+ equal, (\d+) diff", done.stderr)
+                if not compared or compared[2] != "0" or compared[3] != "0":
                     complain(f"JDK {jdk} {workload}: walks by known steps differ from walks without: {done.stderr[-3000:]}")
                     failed = True
                     continue
-                same += int(reused[1])
+                same += int(compared[1])
                 walks += int(counted[1])
                 frames += int(counted[2])
                 stops.update(ast.literal_eval(counted[3]))
