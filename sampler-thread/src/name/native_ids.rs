@@ -54,26 +54,40 @@ impl NativeIds {
         dictionaries: &mut Dictionaries,
         shown: &Shown,
     ) -> u64 {
-        let Self { ids, outside, functions, .. } = self;
-        *ids.entry(pc).or_insert_with(|| {
-            let known = libraries.function_start(memory, pc).and_then(|start| functions.get(&start));
-            if let Some(&(end, id)) = known
-                && pc < end
-            {
-                return id;
-            }
-            let name = libraries.name(memory, pc);
-            let (kind, is_shown) = match name.owner {
-                Owner::Vm => (FrameKind::Vm, shown.vm),
-                Owner::Library | Owner::Nobody => (FrameKind::Native, shown.native),
-            };
-            let id = if is_shown { dictionaries.native_frame(kind, &name.text, &name.library) } else { 0 };
-            match name.owner {
-                Owner::Nobody => outside.push(pc),
-                Owner::Vm | Owner::Library => _ = functions.insert(name.range.start, (name.range.end, id)),
-            }
-            id
-        })
+        if let Some(&id) = self.ids.get(&pc) {
+            return id;
+        }
+        let id = self.id_of_new(pc, memory, libraries, dictionaries, shown);
+        self.ids.insert(pc, id);
+        id
+    }
+
+    fn id_of_new<M: Memory>(
+        &mut self,
+        pc: u64,
+        memory: &M,
+        libraries: &mut NativeLibraries,
+        dictionaries: &mut Dictionaries,
+        shown: &Shown,
+    ) -> u64 {
+        let Self { outside, functions, .. } = self;
+        let known = libraries.function_start(memory, pc).and_then(|start| functions.get(&start));
+        if let Some(&(end, id)) = known
+            && pc < end
+        {
+            return id;
+        }
+        let name = libraries.name(memory, pc);
+        let (kind, is_shown) = match name.owner {
+            Owner::Vm => (FrameKind::Vm, shown.vm),
+            Owner::Library | Owner::Nobody => (FrameKind::Native, shown.native),
+        };
+        let id = if is_shown { dictionaries.native_frame(kind, &name.text, &name.library) } else { 0 };
+        match name.owner {
+            Owner::Nobody => outside.push(pc),
+            Owner::Vm | Owner::Library => _ = functions.insert(name.range.start, (name.range.end, id)),
+        }
+        id
     }
 }
 
