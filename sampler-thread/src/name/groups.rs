@@ -1,9 +1,8 @@
 //! Ids of the methods that share a physical frame, found together.
 //!
 //! Problem: a frame of C2 code stands for three to four methods, and each lookup of an id waits for memory.
-//! Approach: the ids of all methods of such a frame are kept in one line of the processor's cache, at a place that the
-//! number of its decoded pc tells ([`stackwalk::Group`]). Each line is the only place for its numbers; the last one
-//! stays.
+//! Approach: one line of the processor's cache holds the ids of all methods of such a frame. The number of the decoded
+//! pc ([`stackwalk::Group`]) selects the line, and a group replaces the one that was there.
 
 /// Lines at the start, and at most: 8 and 128 KiB. They double when half of them are used.
 const LINES: usize = 1 << 7;

@@ -4,8 +4,8 @@
 //! the decoded pc, to prove that it is current and to compare the call with the callee takes lines of four tables and
 //! of the code.
 //! Approach: one line of the processor's caches for each return address and method called there holds all that the step
-//! out of such a frame takes, and the innermost methods where there are few. A pair has two places, in which unused
-//! steps give way before used ones.
+//! out of such a frame takes, and the innermost methods where there are few. A pair has two places; of two steps in its
+//! way, one that was not used is replaced first.
 //! Invariants: a line is used only if the code has the same identity as when the line was made. A pair that is here was
 //! not contradicted by the call (`walker::called`), which may lead elsewhere by now. The code of a line may be used by
 //! every walk that is not restricted (`super::codes`).

@@ -30,7 +30,7 @@ pub struct Group {
     pub number: u32,
 }
 
-/// What the short way takes: parts of a [`Walk`] that do not change meanwhile.
+/// The parts of a [`Walk`] that the short way needs and does not change.
 pub(super) struct ShortWay<'w, M> {
     hotspot: &'w HotSpot,
     memory: &'w M,
