@@ -20,6 +20,27 @@ fn children_cpu_ms() -> f64 {
     [usage.user_time(), usage.system_time()].iter().map(|time| time.num_microseconds() as f64 / 1000.0).sum()
 }
 
+/// Returns the elements of a page after its scripts ran; `None` where there is no Chromium.
+/// `TICKWALK_REQUIRE_CHROMIUM=1` makes that a failure.
+fn in_a_browser(page: &Path) -> Option<String> {
+    let program = std::env::var("TICKWALK_CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
+    let profile = tempfile::tempdir().expect("temporary directory");
+    let browser = Command::new(program)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.display()))
+        .output();
+    match browser {
+        Ok(output) => Some(String::from_utf8(output.stdout).expect("a page in UTF-8")),
+        Err(error) => {
+            let is_required = std::env::var_os("TICKWALK_REQUIRE_CHROMIUM").is_some_and(|value| value == "1");
+            assert!(!is_required, "no Chromium: {error}; install it, or name it in TICKWALK_CHROMIUM");
+            eprintln!("SKIPPED: no Chromium, the page of the experiment is not tested");
+            None
+        }
+    }
+}
+
 /// Parses the lines of a CSV file into pairs of column name and value.
 fn cells(csv: &str) -> Vec<Vec<(&str, &str)>> {
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
@@ -70,6 +91,12 @@ on_jdks! { 17, 25;
             let text = std::fs::read_to_string(folder.path().join(file)).expect(file);
             assert!(text.contains("fixed 16, drain every 100 ms"), "{file}");
         }
+        let Some(page) = in_a_browser(&folder.path().join("index.html")) else { return };
+        // The script draws its charts and its tables, with a row for each cell.
+        assert_eq!(page.matches("<svg").count(), 4, "{page}");
+        let every_cell = page.split("<details>").nth(1).expect("the table of every cell");
+        assert_eq!(every_cell.matches("<tr>").count(), 1 + cells.len(), "{page}");
+        assert!(page.contains("With the shipped settings, "), "{page}");
     }
 }
 

@@ -1,16 +1,27 @@
-//! A profile of 100,000 nodes: drawn within a second, and smooth under the hands.
+//! A profile of 100,000 nodes: drawn within a second, and smooth under the hands. A file of 40,000 different stacks of
+//! 115 frames: no view of it takes long without a sign of progress.
 //!
 //! What is drawn is counted in every run. Times depend on what else the machine does: they are printed, and held
 //! against their limits with `TICKWALK_TIMED=1` (`design/profile.md`).
 
 use profile::api::question::answer;
+use proto::v1::{FrameKind, ThreadKind};
 use serde_json::Value;
 
 use crate::page::browser::Page;
 use crate::page::served::Served;
+use crate::page::standalone::page_of_messages;
 use crate::recorded::{grown, keep, recorded};
+use crate::support::{INTERVAL_NS, Stream};
 
 const NODES: usize = 100_000;
+
+/// Frames of a deep stack, those that all have in common, and those after them that make each different.
+const DEPTH: usize = 115;
+const COMMON: usize = 80;
+const DISTINCT: usize = 16;
+/// Different methods of deep stacks.
+const METHODS: usize = 3_000;
 
 fn ask(served: &Served, question: &str) -> Value {
     let pairs = [("max_nodes".to_owned(), "200000".to_owned())];
@@ -92,4 +103,69 @@ fn a_hundred_thousand_nodes_are_smooth() {
     let is_expected =
         |complaint: &String| ["willReadFrequently", "Throttling"].iter().any(|word| complaint.contains(word));
     assert!(complaints.iter().all(is_expected), "{complaints:?}");
+}
+
+/// Different stacks of 115 frames below one chain of callers.
+fn deep(stacks: usize) -> Stream {
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let name = |n: usize| format!("org/example/part{}/Service{}.method{n}", n % 40, n % 300);
+    let frames: Vec<u32> = (0..METHODS).map(|n| stream.frame(FrameKind::C2, &name(n))).collect();
+    for stack in 0..stacks {
+        let method = |depth: usize| match depth {
+            0..COMMON => depth,
+            _ if depth < COMMON + DISTINCT => depth * 31 + ((stack >> (depth - COMMON)) & 1) * 977,
+            _ => depth * 31 + stack % depth * 7,
+        };
+        let path: Vec<u32> = (0..DEPTH).rev().map(|depth| frames[method(depth) % METHODS]).collect();
+        let stack = stream.stack(&path, "end_of_stack");
+        stream.sample(1, stack, INTERVAL_NS);
+    }
+    stream.goodbye();
+    stream
+}
+
+/// How long an action takes from its click to the moment at which `done` holds, in milliseconds.
+fn wait_for(page: &Page, button: &str, done: &str) -> f64 {
+    page.value("globalThis.clicked = 0; addEventListener('click', () => { clicked = performance.now(); }, { capture: true, once: true }); undefined");
+    page.click_on(button);
+    page.until(&format!("clicked > 0 && ({done}) && !document.querySelector('#content.busy')"));
+    page.number("performance.now() - clicked")
+}
+
+#[test]
+fn forty_thousand_deep_stacks_are_shown_and_searched() {
+    let Some(browser) = crate::page::browser() else { return };
+    let is_timed = std::env::var_os("TICKWALK_TIMED").is_some_and(|value| value == "1");
+    let stacks = if is_timed { 40_000 } else { 4_000 };
+    let (_, path) = page_of_messages("deep", deep(stacks).messages());
+    let page = browser.page(1400, 900);
+    page.open(&format!("file://{}", path.display()));
+    page.until("performance.getEntriesByName('shown').length > 0");
+    let nodes = page.number("source.model.count");
+    let shown = page.number("performance.getEntriesByName('shown')[0].startTime");
+    println!("{stacks} stacks, {nodes} nodes: graph drawn {shown:.0} ms");
+    let tab = |title: &str| {
+        format!("[...document.querySelectorAll('#tabs button')].find((b) => b.textContent === {title:?})")
+    };
+    let sandwich = wait_for(&page, &tab("Sandwich"), "state.tab === 'method' && graphs.length === 2");
+    // The heaviest nodes of each half are there, and none of the method's time is missing.
+    assert!(page.holds("graphs.every((part) => part.view.model.count <= 20000 && part.view.root.total > 0)"));
+    let method = page.text("document.querySelector('#content .bar input').value");
+    let known = page.value(&format!("ask('methods', [['limit', '10000']]).then((answer) => answer.methods.find((row) => row.name === {method:?}).total_ns)"));
+    assert_eq!(page.value("graphs[1].view.root.total"), known);
+    let back = wait_for(&page, &tab("Flame graph"), "state.tab === 'flame' && graph?.view");
+    let search = wait_for(
+        &page,
+        "document.querySelector('aside tbody tr')",
+        "document.querySelector('#content .count')?.textContent.startsWith('1 of ')",
+    );
+    println!("sandwich {sandwich:.0} ms, flame graph {back:.0} ms, a hot method's boxes {search:.0} ms");
+    // A page that may be slow draws its sign of progress before it works.
+    assert_eq!(page.holds("source.isLarge"), nodes >= 300_000.0);
+    assert!(
+        !is_timed || shown < 1500.0 && sandwich < 1000.0 && search < 500.0,
+        "{shown} {sandwich} {search}"
+    );
+    assert_eq!(page.complaints("file:"), Vec::<String>::new());
 }

@@ -4,9 +4,14 @@
 //! Pictures of every page are left in Cargo's folder for test output, `page/`, to be looked at.
 
 mod browser;
+mod chart;
+mod comparing;
 mod large;
+mod matches;
+mod narrow;
 mod narrowing;
 mod pages;
+mod phases;
 mod served;
 mod standalone;
 

@@ -7,15 +7,21 @@ use profile::query::selection::Selection;
 use profile::source::recording::Recording;
 use profile::ui::standalone;
 use proto::framing::encode_frame;
+use proto::v1::AgentMessage;
 use serde_json::Value;
 
 use crate::page::browser::{Browser, Page};
 use crate::recorded::recorded;
 
 /// A recording as a file, and the page of it.
-fn page_of(name: &str) -> (Recording, PathBuf) {
+pub fn page_of(name: &str) -> (Recording, PathBuf) {
+    page_of_messages(name, &recorded(name))
+}
+
+/// Messages as a recording in a file, and the page of it.
+pub fn page_of_messages(name: &str, messages: &[AgentMessage]) -> (Recording, PathBuf) {
     let mut bytes = Vec::new();
-    recorded(name).iter().for_each(|message| encode_frame(message, &mut bytes).expect("short message"));
+    messages.iter().for_each(|message| encode_frame(message, &mut bytes).expect("short message"));
     // Tests run at the same time, so each has files of its own.
     static FILES: AtomicU32 = AtomicU32::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
@@ -29,7 +35,7 @@ fn page_of(name: &str) -> (Recording, PathBuf) {
     (store, page)
 }
 
-fn open<'b>(browser: &'b Browser, path: &Path, theme: &str) -> Page<'b> {
+pub fn open<'b>(browser: &'b Browser, path: &Path, theme: &str) -> Page<'b> {
     let page = browser.page(1400, 900);
     page.prefer(theme);
     page.open(&format!("file://{}", path.display()));
@@ -140,13 +146,15 @@ fn a_standalone_page_reacts_to_mouse_and_keys() {
     page.click_on("$('chip-kind')");
     page.until("!state.kind");
     settle(&page);
+    let column = page.number("timeline.data.bucket_ns");
     page.key("h");
     page.key("ArrowRight");
     page.shift_key("ArrowRight");
     page.key("Enter");
     page.until("state.from && state.to");
     settle(&page);
-    assert_eq!(page.number("timeline.columns()"), 2.0);
+    let shown = page.number("timeline.data.to_ns - timeline.data.from_ns");
+    assert_eq!((shown / column).round(), 2.0, "{shown} ns, two columns of {column} ns were chosen");
     assert!(page.number("graph.view.root.total") < total);
     // A link shows the same again.
     let state = "JSON.stringify([graph.view.root.total, $('range').innerText])";

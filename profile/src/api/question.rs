@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::parameters::Parameters;
 use crate::export::{self, call_tree, overview, table};
 use crate::query::difference::{Difference, MethodDifference, Methods, method_differences};
+use crate::query::embedded::Chart;
 use crate::query::error::QueryError;
 use crate::query::flat::Flat;
 use crate::query::lines::Lines;
@@ -99,6 +100,7 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             let (by, bucket_ns) = (&parameters.by, parameters.bucket_ns);
             json("timeline", &timeline(source, selection, by, bucket_ns, parameters.limit(), now_ns)?)
         }
+        ("chart", None) => json("chart", &Chart::of(source, selection, now_ns)?),
         ("summary", None) => json("summary", &Summary::new(&ProcessProfile::of(source, selection, now_ns)?)),
         ("summary", Some("text")) => text("summary", overview::text(source, selection, now_ns)?),
         ("top", None) => top(source, parameters, now_ns),

@@ -12,7 +12,7 @@ use super::lines::Lines;
 use super::matches::Matches;
 use super::processes::{Account, accounts};
 use super::selection::{Selection, Span};
-use super::timeline::{Key, MOST_ROWS, ThreadTime, default_bucket_ns, thread_rows};
+use super::timeline::{Key, MOST_ROWS, ThreadTime, sample_bucket_ns, thread_rows};
 use super::tree::Tree;
 use crate::session::warnings::PART;
 use crate::source::Sum;
@@ -26,6 +26,15 @@ const LINES: usize = 8;
 pub struct Embedded {
     /// Answer to the question `statistics`.
     statistics: Vec<Account>,
+    #[serde(flatten)]
+    chart: Chart,
+    /// Lines of the hottest methods, for tooltips; of all samples of the page.
+    methods: Vec<Lined>,
+}
+
+/// A call tree and its samples in the order of time, in columns.
+#[derive(Debug, Serialize)]
+pub struct Chart {
     /// Time of the first bucket's start and of the last one's end.
     from_ns: u64,
     to_ns: u64,
@@ -40,8 +49,6 @@ pub struct Embedded {
     kinds: Vec<u8>,
     unit_ns: u64,
     samples: Samples,
-    /// Lines of the hottest methods, for tooltips; of all samples of the page.
-    methods: Vec<Lined>,
 }
 
 /// Samples in columns, ordered by node, thread and bucket.
@@ -87,8 +94,37 @@ type Sums = FxHashMap<(u32, Key, u64), Sum>;
 impl Embedded {
     /// Returns the data of `selection` in `source`.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Embedded, QueryError> {
+        let mut statistics = accounts(source, selection, MOST_ROWS, now_ns)?.0;
+        if *selection != Selection::default() {
+            statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
+        }
+        let (chart, tree) = Chart::with_tree(source, selection, now_ns)?;
+        let methods = lined(source, selection, now_ns, &tree)?;
+        Ok(Embedded { statistics, chart, methods })
+    }
+
+    /// Returns the title: the command of a single process, or the name of this program for several.
+    pub fn title(&self) -> &str {
+        match &self.statistics[..] {
+            [account] if !account.process.command.is_empty() => &account.process.command,
+            _ => "Tickwalk",
+        }
+    }
+}
+
+impl Chart {
+    /// Returns the samples of `selection` in `source`.
+    pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Chart, QueryError> {
+        Ok(Chart::with_tree(source, selection, now_ns)?.0)
+    }
+
+    fn with_tree(
+        source: &dyn Source,
+        selection: &Selection,
+        now_ns: u64,
+    ) -> Result<(Chart, Tree), QueryError> {
         let span = selection.span(source, now_ns);
-        let bucket_ns = default_bucket_ns(span.to_ns - span.from_ns);
+        let bucket_ns = sample_bucket_ns(source, &span);
         let mut tree = Tree::empty();
         let mut sums = Sums::default();
         for part in source.parts().iter().filter(|part| part.overlaps(&span.range_ns())) {
@@ -99,10 +135,6 @@ impl Embedded {
             *times.entry(*key).or_default() += cell.cpu_ns;
         }
         let (threads, row_of) = thread_rows(source, &span.range_ns(), &times)?;
-        let mut statistics = accounts(source, selection, MOST_ROWS, now_ns)?.0;
-        if *selection != Selection::default() {
-            statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
-        }
         // Ranges are widened to whole minutes; empty buckets at both ends are left out.
         let buckets = || sums.keys().map(|&(_, _, bucket)| bucket);
         let (first, last) = (buckets().min().unwrap_or(0), buckets().max().unwrap_or(0));
@@ -121,29 +153,19 @@ impl Embedded {
             samples.units.push(cell.cpu_ns / unit_ns);
             samples.counts.push(cell.samples);
         }
-        let methods = lined(source, selection, now_ns, &tree)?;
-        Ok(Embedded {
-            statistics,
+        let chart = Chart {
             from_ns: span.from_ns + first * bucket_ns,
             to_ns: span.from_ns + (last + 1) * bucket_ns,
             bucket_ns,
             threads,
             names: (0..tree.names.len() as u32).map(|name| tree.text(name).to_owned()).collect(),
             parents: (0..).zip(&tree.parents).map(|(node, parent)| node - parent).collect(),
-            frame_names: tree.name_of,
-            kinds: tree.kinds,
+            frame_names: tree.name_of.clone(),
+            kinds: tree.kinds.clone(),
             unit_ns,
             samples,
-            methods,
-        })
-    }
-
-    /// Returns the title: the command of a single process, or the name of this program for several.
-    pub fn title(&self) -> &str {
-        match &self.statistics[..] {
-            [account] if !account.process.command.is_empty() => &account.process.command,
-            _ => "Tickwalk",
-        }
+        };
+        Ok((chart, tree))
     }
 }
 

@@ -109,7 +109,7 @@ pub fn timeline(
 ) -> Result<Timeline, QueryError> {
     let span = selection.span(source, now_ns);
     let width_ns = span.to_ns - span.from_ns;
-    let bucket_ns = if bucket_ns == 0 { default_bucket_ns(width_ns) } else { bucket_ns };
+    let bucket_ns = if bucket_ns == 0 { round_bucket_ns(source, &span) } else { bucket_ns };
     let buckets = width_ns.div_ceil(bucket_ns);
     if buckets > MOST_BUCKETS {
         return Err(QueryError::BadValue {
@@ -430,10 +430,38 @@ impl ThreadTime {
     }
 }
 
+/// Number of buckets of a timeline whose width is not given, about.
+const BUCKETS: u64 = 200;
+
+/// Most buckets of samples that are shown one by one.
+const SAMPLE_BUCKETS: u64 = 20_000;
+
+/// Returns the width of buckets for about 200 of them: less than a second if single samples are kept for the span.
+fn round_bucket_ns(source: &dyn Source, span: &Span) -> u64 {
+    fine_bucket_ns(source, span, BUCKETS).unwrap_or_else(|| default_bucket_ns(span.to_ns - span.from_ns))
+}
+
+/// Returns the width of buckets in which samples keep their order. The spans of longer recordings are as wide as those
+/// of a timeline, because a file of a page would have a row for each sample.
+pub(super) fn sample_bucket_ns(source: &dyn Source, span: &Span) -> u64 {
+    let default_ns = default_bucket_ns(span.to_ns - span.from_ns);
+    let fine_ns = (default_ns == NS_PER_S).then(|| fine_bucket_ns(source, span, SAMPLE_BUCKETS)).flatten();
+    fine_ns.unwrap_or(default_ns)
+}
+
+/// Returns the least width below a second that makes `most` buckets or fewer.
+fn fine_bucket_ns(source: &dyn Source, span: &Span, most: u64) -> Option<u64> {
+    const WIDTHS_MS: [u64; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
+    let are_kept = source.parts().iter().all(|part| part.has_samples() || !part.overlaps(&span.range_ns()));
+    let width_ns = span.to_ns - span.from_ns;
+    let is_enough = |width_ms: &u64| width_ns.div_ceil(width_ms * 1_000_000) <= most;
+    WIDTHS_MS.into_iter().find(is_enough).filter(|_| are_kept).map(|width_ms| width_ms * 1_000_000)
+}
+
 /// Returns a round bucket width in nanoseconds, for about 200 buckets.
-pub(super) fn default_bucket_ns(width_ns: u64) -> u64 {
+fn default_bucket_ns(width_ns: u64) -> u64 {
     const WIDTHS_S: [u64; 14] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 14_400, 86_400];
-    let least_s = width_ns / NS_PER_S / 200;
+    let least_s = width_ns / NS_PER_S / BUCKETS;
     let width_s = WIDTHS_S.into_iter().find(|&width_s| width_s >= least_s);
     width_s.unwrap_or(least_s.div_ceil(86_400) * 86_400) * NS_PER_S
 }

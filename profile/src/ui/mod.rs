@@ -14,18 +14,27 @@ pub const STYLE: &str = concat!(include_str!("style/frame.css"), include_str!("s
 pub const ICON: &str = include_str!("icon.svg");
 
 const DOCUMENT: &str = include_str!("index.html");
-const CALL_TREE: &str = include_str!("data/call_tree.js");
+const CALL_TREE: &str = concat!(
+    include_str!("data/matcher.js"),
+    include_str!("data/call_tree.js"),
+    include_str!("data/phases.js"),
+    include_str!("data/views.js"),
+    include_str!("data/chart.js"),
+    include_str!("data/heaviest.js"),
+);
 const FROM_HTTP: &str = include_str!("data/http.js");
 const FROM_PAGE: &str = include_str!("data/embedded.js");
 const PAGE: &str = concat!(
     include_str!("parts/numbers.js"),
     include_str!("parts/elements.js"),
     include_str!("parts/graph.js"),
+    include_str!("parts/matches.js"),
     include_str!("parts/timeline.js"),
     include_str!("parts/lines.js"),
     include_str!("views/flame.js"),
     include_str!("views/tables.js"),
     include_str!("views/callers.js"),
+    include_str!("views/chart.js"),
     include_str!("views/compare.js"),
     include_str!("views/statistics.js"),
     include_str!("frame/address.js"),

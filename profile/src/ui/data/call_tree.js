@@ -1,23 +1,26 @@
-// The call tree behind a flame graph, and its two views: callees and callers.
-//
-// A view builds the boxes below a box when they are first needed, and the graph needs only boxes that are wide enough
-// to be drawn. So the time to open a page does not depend on the size of the profile.
+// The call tree behind a flame graph.
 
 /** Kinds of frames by their number in the protocol. */
 const KINDS = [
-  { id: "unspecified", name: "Java", hue: 95, saturation: 38 },
-  { id: "interpreted", name: "Interpreted", hue: 28, saturation: 78 },
-  { id: "c1", name: "C1 compiled", hue: 62, saturation: 52 },
-  { id: "c2", name: "C2 compiled", hue: 132, saturation: 38 },
-  { id: "inlined", name: "Inlined", hue: 178, saturation: 40 },
-  { id: "native_method", name: "Native method", hue: 208, saturation: 58 },
-  { id: "stub", name: "Stub", hue: 262, saturation: 44 },
-  { id: "native", name: "Native library", hue: 340, saturation: 50 },
-  { id: "vm", name: "JVM", hue: 4, saturation: 58 },
-  { id: "marker", name: "Marker", hue: 220, saturation: 8 },
-  { id: "jvmci", name: "JVMCI compiled", hue: 146, saturation: 46 },
+  { id: "unspecified", name: "Java", hue: 95, saturation: 38, meaning: "Java code of which the recording does not say how it ran" },
+  { id: "interpreted", name: "Interpreted", hue: 28, saturation: 78, meaning: "Java code that the interpreter runs, because it is not compiled yet" },
+  { id: "c1", name: "C1 compiled", hue: 62, saturation: 52, meaning: "Java code compiled by C1, the JVM's quick compiler" },
+  { id: "c2", name: "C2 compiled", hue: 132, saturation: 38, meaning: "Java code compiled by C2, the JVM's optimizing compiler" },
+  { id: "inlined", name: "Inlined", hue: 178, saturation: 40, meaning: "Java code that a compiler copied into the compiled code of its caller" },
+  { id: "native_method", name: "Native method", hue: 208, saturation: 58, meaning: "Java methods that are declared native: calls into C or C++ code" },
+  { id: "stub", name: "Stub", hue: 262, saturation: 44, meaning: "Machine code that the JVM generates for itself, such as array copies and calls through interfaces" },
+  { id: "native", name: "Native library", hue: 340, saturation: 50, meaning: "C or C++ code outside of the JVM, such as libc or a JNI library" },
+  { id: "vm", name: "JVM", hue: 4, saturation: 58, meaning: "C++ code of the JVM, such as the garbage collector, the compilers and class loading" },
+  { id: "marker", name: "Marker", hue: 220, saturation: 8, meaning: "No code: a group of threads, or in brackets the reason why callers are missing" },
+  { id: "jvmci", name: "JVMCI compiled", hue: 146, saturation: 46, meaning: "Java code compiled by a JVMCI compiler such as Graal" },
 ];
 const MARKER = 9;
+
+/** Values of differences in a column that begins at 0. */
+function fromDifferences(column) {
+  let value = 0;
+  return Int32Array.from(column, (difference) => (value += difference));
+}
 
 /** A call tree in columns: node 0 is the root, a parent comes before its children. */
 class CallTree {
@@ -26,6 +29,8 @@ class CallTree {
     const count = parents.length;
     this.names = names;
     this.count = count;
+    /** Results that depend on the tree alone, not on its weights. */
+    this.found = {};
     this.name = Int32Array.from(name);
     this.kind = Uint8Array.from(kind);
     this.parent = new Int32Array(count);
@@ -39,27 +44,37 @@ class CallTree {
     }
   }
 
-  /** Marks the names that contain `text` or match `/a regular expression/`; null if the expression is not valid. */
+  /** The same tree with weights; `more` are further properties. */
+  weighted(weights, more = {}) {
+    return Object.assign(Object.create(CallTree.prototype), this, { weights, ...more });
+  }
+
+  /** Marks the names that a search text finds; null if it is not valid. */
   marks(text) {
-    let test;
-    if (/^\/.+\/$/.test(text)) {
-      try {
-        const pattern = new RegExp(text.slice(1, -1), "i");
-        test = (name) => pattern.test(name);
-      } catch {
-        return null;
-      }
-    } else {
-      const lower = text.toLowerCase();
-      this.lower ||= this.names.map((name) => name.toLowerCase());
-      return Uint8Array.from(this.lower, (name) => (name.includes(lower) ? 1 : 0));
+    const test = matcherOf(text);
+    return test && Uint8Array.from(this.names, (name) => (test(name) ? 1 : 0));
+  }
+
+  /** For each node whether its name or that of a node below it is marked. */
+  markedBelow(marks) {
+    const below = new Uint8Array(this.count);
+    for (let node = this.count - 1; node > 0; node--) {
+      below[node] |= marks[this.name[node]];
+      below[this.parent[node]] |= below[node];
     }
-    return Uint8Array.from(this.names, (name) => (test(name) ? 1 : 0));
+    return below;
+  }
+
+  /** For each node whether its name or that of a node above it is marked. */
+  markedAbove(marks) {
+    const above = new Uint8Array(this.count);
+    for (let node = 1; node < this.count; node++) above[node] = above[this.parent[node]] | marks[this.name[node]];
+    return above;
   }
 
   /** Marks the nodes without an ancestor of the same name. The sum of their totals counts a recursion once. */
   get outermost() {
-    return (this.outermostNodes ||= this.findOutermost());
+    return (this.found.outermost ||= this.findOutermost());
   }
 
   findOutermost() {
@@ -102,12 +117,9 @@ class CallTree {
 
   /** CPU time of samples with a matching name anywhere on the stack. */
   matched(weights, matches) {
-    const hit = new Uint8Array(this.count);
+    const above = this.markedAbove(matches);
     let ns = 0;
-    for (let node = 1; node < this.count; node++) {
-      hit[node] = hit[this.parent[node]] | matches[this.name[node]];
-      if (hit[node]) ns += weights.selfNs[node];
-    }
+    for (let node = 1; node < this.count; node++) if (above[node]) ns += weights.selfNs[node];
     return ns;
   }
 
@@ -117,133 +129,4 @@ class CallTree {
     for (let node = 1; node < this.count; node++) ns[this.kind[node]] += weights.selfNs[node];
     return ns;
   }
-}
-
-/** A box of a view. Frames of one name below one parent share a box, interpreted or compiled. */
-function box(parent, label, name, kind, weights) {
-  return {
-    parent, label, name, kind, weights, total: 0, self: 0, heaviest: 0, items: [], children: null,
-    depth: parent ? parent.depth + 1 : 0,
-  };
-}
-
-function add(target, item, kind, total, self) {
-  target.items.push(item);
-  target.total += total;
-  target.self += self;
-  if (total > target.heaviest) {
-    target.heaviest = total;
-    target.kind = kind;
-  }
-}
-
-/** Whether a name, with or without parameters, is a function below the first method of every thread. */
-const isRootName = (name) => ROOTS.has(name.split("(")[0]);
-
-/**
- * The view from the thread entry to the running methods. With `folds`, functions below the first method of a thread
- * are left out, and what they call stands in their place. With `endsAtRoots`, as in a tree of callers, they are left
- * out where they end a path.
- */
-class CalleeView {
-  constructor(model, weights, folds = false, endsAtRoots = false) {
-    this.model = model;
-    this.folds = folds;
-    this.endsAtRoots = endsAtRoots;
-    /** Boxes stand in the order of their names, so that they keep their places when new samples arrive. */
-    this.isByName = true;
-    this.root = box(null, "all", -1, MARKER, weights);
-    add(this.root, 0, MARKER, weights.total(0), weights.self(0));
-  }
-
-  children(parent) {
-    if (parent.children) return parent.children;
-    const { model } = this;
-    const weights = parent.weights;
-    // The box of a folded root has its own time only.
-    if (this.folds && parent.name >= 0 && parent.total === parent.self) return (parent.children = []);
-    const byName = new Map();
-    // Below the root, or a thread or reason at the root, stand the roots of threads.
-    const folds = this.folds && (parent === this.root || (parent.parent === this.root && parent.kind === MARKER));
-    const items = [...parent.items];
-    while (items.length > 0) {
-      const item = items.pop();
-      for (let node = model.firstChild[item]; node >= 0; node = model.nextChild[node]) {
-        const total = weights.total(node);
-        if (total === 0) continue;
-        if (this.endsAtRoots && isRootName(model.names[model.name[node]])) continue;
-        if (folds && isRootName(model.names[model.name[node]])) {
-          items.push(node);
-          // Its own time has no other box.
-          if (weights.self(node) === 0) continue;
-          add(named(byName, parent, model, node), node, model.kind[node], weights.self(node), weights.self(node));
-        } else add(named(byName, parent, model, node), node, model.kind[node], total, weights.self(node));
-      }
-    }
-    return (parent.children = heaviestFirst(byName));
-  }
-
-  /** CPU time of a box by kind of its own frames. */
-  kinds(of) {
-    return byKind(of.items.map((node) => [this.model.kind[node], of.weights.total(node)]));
-  }
-}
-
-/**
- * The view from the running methods to their callers, the heaviest first. The CPU time of an item is that of the node
- * `own` itself. If the tree has a node for each thread below its root, `byThread` keeps these boxes below the root.
- * With `folds`, callers end before the functions below the first method of a thread.
- */
-class CallerView {
-  constructor(model, weights, byThread = false, folds = false) {
-    this.model = model;
-    const isEnd = byThread ? (node) => node === 0 || model.parent[node] === 0 : (node) => node === 0;
-    /** Callers end before this node. A running method is shown even if it is a root. */
-    this.isEnd = (node, isLeaf) => isEnd(node) || (folds && !isLeaf && isRootName(model.names[model.name[node]]));
-    this.root = box(null, "all", -1, MARKER, weights);
-    const threads = new Map();
-    const thread = new Int32Array(model.count);
-    for (let node = 1; node < model.count; node++) {
-      thread[node] = model.parent[node] === 0 ? node : thread[model.parent[node]];
-      const ns = weights.selfNs[node];
-      if (!(ns > 0)) continue;
-      const item = { node, own: node, leaf: true, ns };
-      add(this.root, item, MARKER, ns, 0);
-      if (byThread) add(named(threads, this.root, model, thread[node]), item, MARKER, ns, 0);
-    }
-    if (byThread) this.root.children = heaviestFirst(threads);
-  }
-
-  children(parent) {
-    if (parent.children) return parent.children;
-    const { model } = this;
-    const byName = new Map();
-    for (const { node, own, leaf, ns } of parent.items) {
-      const next = leaf ? node : model.parent[node];
-      if (this.isEnd(next, leaf)) continue;
-      add(named(byName, parent, model, next), { node: next, own, leaf: false, ns }, model.kind[next], ns, leaf ? ns : 0);
-    }
-    return (parent.children = heaviestFirst(byName));
-  }
-
-  kinds(of) {
-    return byKind(of.items.map(({ node, ns }) => [this.model.kind[node], ns]));
-  }
-}
-
-function named(byName, parent, model, node) {
-  const name = model.name[node];
-  let child = byName.get(name);
-  if (!child) byName.set(name, (child = box(parent, model.names[name], name, model.kind[node], parent.weights)));
-  return child;
-}
-
-function heaviestFirst(byName) {
-  return [...byName.values()].sort((a, b) => b.total - a.total || (a.label < b.label ? -1 : 1));
-}
-
-function byKind(pairs) {
-  const ns = new Float64Array(KINDS.length);
-  for (const [kind, weight] of pairs) ns[kind] += weight;
-  return ns;
 }

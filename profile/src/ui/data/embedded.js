@@ -17,7 +17,6 @@ class TreeBuilder {
     this.frame_names = [];
     this.kinds = [];
     this.self_ns = [];
-    this.children = new Map();
     this.add(0, this.intern("all"), MARKER);
   }
 
@@ -33,14 +32,6 @@ class TreeBuilder {
     this.kinds.push(kind);
     this.self_ns.push(0);
     return this.parents.length - 1;
-  }
-
-  /** The child of `parent` with this name and kind. */
-  child(parent, name, kind) {
-    const key = `${parent} ${name} ${kind}`;
-    let node = this.children.get(key);
-    if (node === undefined) this.children.set(key, (node = this.add(parent, name, kind)));
-    return node;
   }
 
   answer() {
@@ -61,11 +52,50 @@ function sumUp(self, parent) {
   return total;
 }
 
-/** Values of differences in a column that begins at 0. */
-function fromDifferences(column) {
-  let value = 0;
-  return Int32Array.from(column, (difference) => (value += difference));
+/**
+ * Merges paths into one tree. `start` has the CPU time of the nodes that the root stands for, `below(node, ns)` the
+ * next nodes of a path as [node, ns], `own(node, ns)` the CPU time that goes no further. At most `most` nodes are
+ * built, the heaviest of all.
+ */
+function mergedTree(model, { start, below, own }, most) {
+  const builder = new TreeBuilder(model.names);
+  const totals = [];
+  const heap = new BoxHeap();
+  const whole = total([...start.values()]);
+  heap.push({ above: -1, total: whole, nodes: start });
+  let [count, leftOut] = [0, 0];
+  while (heap.boxes.length > 0) {
+    const { above, name, kind, nodes, total: ns } = heap.pop();
+    if (totals.length >= most) {
+      count++;
+      leftOut += ns;
+      continue;
+    }
+    const at = above < 0 ? 0 : builder.add(above, name, kind);
+    totals[at] = ns;
+    const groups = new Map();
+    for (const [node, weight] of nodes) {
+      builder.self_ns[at] += own(node, weight);
+      for (const [next, part] of below(node, weight)) {
+        const key = model.name[next] * KINDS.length + model.kind[next];
+        let group = groups.get(key);
+        if (!group) groups.set(key, (group = { above: at, name: model.name[next], kind: model.kind[next], total: 0, nodes: new Map() }));
+        group.total += part;
+        group.nodes.set(next, (group.nodes.get(next) || 0) + part);
+      }
+    }
+    groups.forEach((group) => heap.push(group));
+  }
+  const { names, parents, frame_names, kinds, self_ns } = builder;
+  return { total_ns: whole, nodes_left_out: count, left_out_ns: leftOut, tree: { names, parents, frame_names, kinds, self_ns, total_ns: totals } };
 }
+
+/** Nodes whose sums take about 300 ms. */
+const LARGE = 300_000;
+/** Most columns of a timeline. */
+const MOST_COLUMNS = 400;
+/** Most nodes of a merged tree, unless a question names another number. */
+const MOST_MERGED = 20_000;
 
 const SECONDS_OF = { s: 1, m: 60, h: 3600, d: 86400 };
 
@@ -76,8 +106,17 @@ class EmbeddedSource {
     this.buckets = Math.max(1, Math.round((data.to_ns - data.from_ns) / data.bucket_ns));
     this.spanS = (data.to_ns - data.from_ns) / 1e9;
     this.model = new CallTree(data);
+    /** Whether a view takes longer than a person notices. */
+    this.isLarge = this.model.count > LARGE;
+    /** Answers of the latest selection. */
+    this.known = {};
     this.node = fromDifferences(data.samples.nodes);
     this.ns = Float64Array.from(data.samples.units, (units) => units * data.unit_ns);
+  }
+
+  /** The call tree of an answer, without reading it again if it is the tree of the page. */
+  treeOf(tree) {
+    return tree.parents === this.data.parents ? this.model : new CallTree(tree);
   }
 
   /** Answers at once, so there is nothing to cancel. */
@@ -94,6 +133,7 @@ class EmbeddedSource {
       methods: () => this.methods(parameters),
       threads: () => this.threads(parameters),
       timeline: () => this.timeline(parameters),
+      chart: () => this.chart(parameters),
       diff: () => this.difference(parameters),
       "diff/methods": () => this.methodDifference(parameters),
     };
@@ -183,8 +223,19 @@ class EmbeddedSource {
     }
   }
 
+  /** Returns the result of `compute` for a selection; the views of one selection share it. */
+  once(selection, what, compute) {
+    const of = SELECTION.map((name) => selection.getAll(name).join("\n")).join("\n\n");
+    if (this.known.of !== of) this.known = { of };
+    return (this.known[what] ??= compute());
+  }
+
   /** CPU time of each node itself and with all below it, and samples of each node. */
   weigh(selection) {
+    return this.once(selection, "weights", () => this.weighed(selection));
+  }
+
+  weighed(selection) {
     const selfNs = new Float64Array(this.model.count);
     const samples = new Float64Array(this.model.count);
     this.visit(selection, (row) => {
@@ -236,43 +287,47 @@ class EmbeddedSource {
     return builder.answer();
   }
 
+  /** The outermost nodes of a method with their CPU time. */
+  nodesOf(method, totalNs) {
+    const { model } = this;
+    const name = model.names.indexOf(method);
+    const start = new Map();
+    for (let node = 1; node < model.count; node++) {
+      if (model.name[node] === name && model.outermost[node] && totalNs[node] > 0) start.set(node, totalNs[node]);
+    }
+    return start;
+  }
+
   /** Everything below a method, merged; the root stands for the method. */
   callees(parameters) {
     const selection = new URLSearchParams(parameters);
     const { model } = this;
     const { selfNs, totalNs } = this.weigh(selection);
-    const method = model.names.indexOf(selection.get("method"));
-    const builder = new TreeBuilder(model.names);
-    const placed = new Int32Array(model.count).fill(-1);
-    for (let node = 1; node < model.count; node++) {
-      if (totalNs[node] === 0) continue;
-      const above = placed[model.parent[node]];
-      placed[node] = model.name[node] === method && model.outermost[node] ? 0
-        : above >= 0 ? builder.child(above, model.name[node], model.kind[node])
-        : -1;
-      if (placed[node] >= 0) builder.self_ns[placed[node]] += selfNs[node];
-    }
-    return builder.answer();
+    const below = (node) => {
+      const next = [];
+      for (let child = model.firstChild[node]; child >= 0; child = model.nextChild[child]) if (totalNs[child] > 0) next.push([child, totalNs[child]]);
+      return next;
+    };
+    const paths = { start: this.nodesOf(selection.get("method"), totalNs), below, own: (node) => selfNs[node] };
+    return mergedTree(model, paths, Number(selection.get("max_nodes") || MOST_MERGED));
   }
 
   /** Everything above a method: children are callers, with the CPU time spent in the method when called from there. */
   callers(parameters) {
     const selection = new URLSearchParams(parameters);
-    const { model } = this;
-    const { totalNs } = this.weigh(selection);
-    const method = model.names.indexOf(selection.get("method"));
-    const builder = new TreeBuilder(model.names);
-    for (let node = 1; node < model.count; node++) {
-      if (model.name[node] !== method || !model.outermost[node] || totalNs[node] === 0) continue;
-      let at = 0;
-      for (let caller = model.parent[node]; caller !== 0; caller = model.parent[caller]) at = builder.child(at, model.name[caller], model.kind[caller]);
-      builder.self_ns[at] += totalNs[node];
-    }
-    return builder.answer();
+    const { parent } = this.model;
+    const below = (node, ns) => (parent[node] === 0 ? [] : [[parent[node], ns]]);
+    const own = (node, ns) => (parent[node] === 0 ? ns : 0);
+    const paths = { start: this.nodesOf(selection.get("method"), this.weigh(selection).totalNs), below, own };
+    return mergedTree(this.model, paths, Number(selection.get("max_nodes") || MOST_MERGED));
   }
 
   /** Methods of a selection, callers before callees; the frame that marks an incomplete stack is none. */
   methodsOf(selection) {
+    return this.once(selection, "methods", () => this.summedMethods(selection));
+  }
+
+  summedMethods(selection) {
     const { model } = this;
     const weights = this.weigh(selection);
     const samples = new Float64Array(model.names.length);
@@ -290,8 +345,8 @@ class EmbeddedSource {
     const answer = this.methodsOf(selection);
     const isTotal = selection.get("order") === "total";
     // Rows that are equal keep their order.
-    answer.methods.sort((a, b) => (isTotal ? 0 : b.self_ns - a.self_ns) || b.total_ns - a.total_ns);
-    return { ...answer, ...this.limited("methods", answer.methods, selection) };
+    const ordered = [...answer.methods].sort((a, b) => (isTotal ? 0 : b.self_ns - a.self_ns) || b.total_ns - a.total_ns);
+    return { ...answer, ...this.limited("methods", ordered, selection) };
   }
 
   limited(name, rows, selection) {
@@ -310,8 +365,8 @@ class EmbeddedSource {
 
   timeline(parameters) {
     const selection = new URLSearchParams(parameters);
-    const { from_ns, bucket_ns, threads, samples } = this.data;
-    const [first, end] = this.range(selection);
+    const { from_ns, threads, samples } = this.data;
+    const { bucket_ns, buckets, first, count, timeOf } = this.columns(selection);
     const byThread = selection.get("by") === "thread";
     const label = /^label:(.+)$/.exec(selection.get("by"))?.[1];
     const groups = new Map(label ? this.data.statistics.map((account) => [account.process, labelOf(account, label)]) : []);
@@ -321,11 +376,30 @@ class EmbeddedSource {
       const group = (label && groups.get(thread.process)) || "";
       const key = label ? group : byThread ? thread : thread.process;
       let row = rows.get(key);
-      if (!row) rows.set(key, (row = { group, process: label ? "" : thread.process, thread: byThread ? thread.thread : "", kind: thread.kind, cpu_ns: new Array(end - first).fill(0) }));
-      row.cpu_ns[samples.buckets[position] - first] += this.ns[position];
+      if (!row) rows.set(key, (row = { group, process: label ? "" : thread.process, thread: byThread ? thread.thread : "", kind: thread.kind, cpu_ns: new Array(count).fill(0) }));
+      row.cpu_ns[Math.floor((samples.buckets[position] - first) / buckets)] += this.ns[position];
     });
     const ordered = [...rows.values()].sort((a, b) => total(b.cpu_ns) - total(a.cpu_ns));
-    return { from_ns: from_ns + first * bucket_ns, to_ns: from_ns + end * bucket_ns, bucket_ns, ...this.limited("rows", ordered, selection) };
+    return { from_ns: timeOf(0), to_ns: timeOf(count), bucket_ns, ...this.limited("rows", ordered, selection) };
+  }
+
+  /** The columns of a timeline, each of which has so many buckets. */
+  columns(selection) {
+    const { from_ns, bucket_ns } = this.data;
+    const [first, end] = this.range(selection);
+    const least = (end - first) / MOST_COLUMNS;
+    const buckets = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((width) => width >= least) || Math.ceil(least);
+    const timeOf = (column) => from_ns + Math.min(first + column * buckets, end) * bucket_ns;
+    return { bucket_ns: buckets * bucket_ns, buckets, first, count: Math.ceil((end - first) / buckets), timeOf };
+  }
+
+  /** The samples of a selection in the order of time. */
+  chart(parameters) {
+    const rows = [];
+    const { threads: thread, buckets } = this.data.samples;
+    this.visit(new URLSearchParams(parameters), (row) => rows.push([this.node[row], thread[row], buckets[row], this.ns[row]]));
+    const { from_ns, bucket_ns, threads } = this.data;
+    return { from_ns, bucket_ns, threads, model: this.model, rows };
   }
 
   /** The heaviest lines of a method, of all samples in the page. */

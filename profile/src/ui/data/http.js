@@ -13,6 +13,9 @@ const source = {
   },
   requests: new AbortController(),
 
+  /** The call tree of an answer. */
+  treeOf: (tree) => new CallTree(tree),
+
   /** Answers a question of the API with parameters, as pairs. */
   async ask(question, parameters) {
     let answer;
@@ -23,6 +26,13 @@ const source = {
     }
     const body = await answer.json().catch(() => ({}));
     if (!answer.ok) throw new Error(body.error || `${answer.status} ${answer.statusText}`);
-    return body;
+    return question === "chart" ? this.chartOf(body) : body;
+  },
+
+  /** The samples of an answer as rows of node, thread, bucket and CPU time. */
+  chartOf({ from_ns, bucket_ns, threads, unit_ns, samples, ...tree }) {
+    const nodes = fromDifferences(samples.nodes);
+    const rows = samples.units.map((units, row) => [nodes[row], samples.threads[row], samples.buckets[row], units * unit_ns]);
+    return { from_ns, bucket_ns, threads, model: new CallTree(tree), rows };
   },
 };

@@ -1,6 +1,6 @@
 // The state of the page. The address holds all of it, so that a link shows the same view again.
 
-const VIEW_TITLES = [["flame", "Flame graph"], ["methods", "Methods"], ["threads", "Threads"], ["method", "Sandwich"], ["compare", "Compare"], ["statistics", "Statistics"]];
+const VIEW_TITLES = [["flame", "Flame graph"], ["methods", "Methods"], ["threads", "Threads"], ["method", "Sandwich"], ["compare", "Compare"], ["statistics", "Statistics"], ["chart", "Flame chart"]];
 /** Parameters that select samples. The others say how the samples are shown. */
 const SELECTION = ["process", "label", "thread", "thread_kind", "frame", "include", "exclude", "kind", "from", "to"];
 /** A change of one of these makes a zoom meaningless. */

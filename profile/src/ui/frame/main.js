@@ -3,7 +3,7 @@
 const REFRESH_MS = 10_000;
 /** Formats of downloads: name, title, suffix. */
 const DOWNLOADS = [["pprof", "pprof", "pb.gz"], ["jfr", "JFR", "jfr"], ["collapsed", "Collapsed stacks", "collapsed"], ["speedscope", "speedscope", "speedscope.json"], ["firefox", "Firefox Profiler", "firefox.json"], ["otlp", "OTLP profiles", "otlp"], ["flamegraph", "This page as a file", "html"]];
-const VIEWS = { flame: flameView, methods: methodsView, threads: threadsView, method: callersView, compare: compareView, statistics: statisticsView };
+const VIEWS = { flame: flameView, methods: methodsView, threads: threadsView, method: callersView, compare: compareView, statistics: statisticsView, chart: chartView };
 
 /** The flame graph that keys move in, or null; `graphs` has every one of the view. */
 let graph = null;
@@ -22,6 +22,10 @@ async function load(isQuiet = false) {
   if (!isQuiet) {
     hideTip();
     $("content").classList.add("busy");
+    $("rail").classList.remove("open");
+    // A page with its data inside works without a pause, so the sign of progress is drawn first.
+    if (source.isLarge) await drawn();
+    if (!isCurrent()) return;
   }
   // Both requests are sent at the same time.
   const surroundings = showSurroundings(isCurrent);
@@ -35,6 +39,9 @@ async function load(isQuiet = false) {
   $("content").classList.remove("busy");
   if (performance.getEntriesByName("shown").length === 0) performance.mark("shown");
 }
+
+/** Waits until what the document has is on the screen. */
+const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 
 /** Replaces the content by a view that has no flame graph yet. */
 function putContent(name, ...content) {
@@ -57,6 +64,19 @@ function showEmpty() {
 // ---- Keys and buttons ----
 
 const isDark = () => document.documentElement.dataset.theme === "dark";
+
+/** Shows what the colours of boxes mean. */
+function showKinds() {
+  const named = KINDS.filter(({ id }) => id !== "unspecified");
+  $("kinds").replaceChildren(...named.flatMap((kind) => [
+    element("dt", "", swatched(kind.name, shadeOf(kind, MIDDLE_SHADE, isDark()), "")), element("dd", "", kind.meaning),
+  ]));
+}
+
+function openHelp() {
+  showKinds();
+  $("keys").showModal();
+}
 
 function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
@@ -152,7 +172,7 @@ function onKey(event) {
   const tab = VIEW_TITLES[Number(event.key) - 1];
   const actions = {
     "/": () => $("search").focus(),
-    "?": () => $("keys").showModal(),
+    "?": openHelp,
     b: takeBaseline,
     h: () => $("timeline").focus(),
     c: copyLink,
@@ -162,6 +182,9 @@ function onKey(event) {
     r: () => $("reverse")?.click(),
     s: () => $("split")?.click(),
     o: () => $("roots")?.click(),
+    m: () => graph?.view && openSandwich(graph),
+    n: () => stepMatch(1),
+    N: () => stepMatch(-1),
   };
   const isArrow = event.key.startsWith("Arrow");
   const pressed = event.target.closest?.("[data-press]");
@@ -187,8 +210,9 @@ function listen() {
   });
   const onClick = {
     theme: () => setTheme(!isDark()),
-    help: () => $("keys").showModal(),
+    help: openHelp,
     link: copyLink,
+    menu: () => $("rail").classList.toggle("open"),
     details: () => go({ tab: "statistics" }),
   };
   for (const [id, action] of Object.entries(onClick)) $(id).addEventListener("click", action);

@@ -51,6 +51,11 @@ function search(text) {
   else keepInAddress({ search: text || null });
 }
 
+/** Goes to the next or the previous box that the search marks. */
+function stepMatch(by) {
+  if (graph?.matches) graph.steps?.step(by);
+}
+
 /** Puts a text into the search as if it were typed. */
 function searchFor(text) {
   $("search").value = text;
@@ -76,7 +81,11 @@ function listenToSearch() {
     if (isChosen) narrow(text);
     else if (!narrowingOf(text)) search(text);
   });
-  field.addEventListener("keydown", (event) => event.key === "Enter" && narrow(field.value.trim()));
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    if (narrowingOf(field.value.trim())) narrow(field.value.trim());
+    else stepMatch(event.shiftKey ? -1 : 1);
+  });
   field.addEventListener("focus", suggest);
 }
 

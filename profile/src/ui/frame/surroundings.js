@@ -120,6 +120,7 @@ function showTools() {
   const presets = [...PRESETS.filter((_, index) => PRESET_SECONDS[index] < source.spanS), ["", "All"]];
   segments($("presets"), presets, state.from && state.to ? null : state.from || "", (from) => go({ from: from || null, to: null }));
   $("side").hidden = state.tab !== "compare";
+  if (state.tab === "compare" && !hasBaseline()) timeline.side = "before.";
   segments($("side"), [["before.", "Drag: before"], ["", "Drag: now"]], timeline.side, (side) => {
     timeline.side = side;
     showTools();
@@ -167,12 +168,16 @@ function showAccount(account) {
   $("account-bar").replaceWith(Object.assign(accountBar(accountParts(account)), { id: "account-bar" }));
 }
 
+/** Whether the timeline shows all that a parameter could select: in a comparison, so that both sides can be chosen. */
+function isOpenInTimeline(name) {
+  return state.tab === "compare" && ["from", "to", state.rows].includes(name);
+}
+
 /** Loads and shows everything around the view. */
 async function showSurroundings(isCurrent) {
   const [known, times] = await Promise.all([
     ask("processes", []),
-    // A comparison shows the whole time, with both sides marked.
-    ask("timeline", [...selection().filter(([name]) => state.tab !== "compare" || (name !== "from" && name !== "to")), ["by", state.rows], ["limit", "60"]]),
+    ask("timeline", [...selection().filter(([name]) => !isOpenInTimeline(name)), ["by", state.rows], ["limit", "60"]]),
   ]);
   if (!isCurrent()) return;
   // The order stays when a process sends: by name, then by age.

@@ -7,8 +7,11 @@
 const ROW = 19;
 
 const GRAPH_FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
+/** Least width of a box that is shown on purpose: some letters of its name. */
+const REVEALED = 40;
 /** Shades of each kind, so that adjacent boxes differ. The name of a method decides its shade. */
 const SHADES = 5;
+const MIDDLE_SHADE = (SHADES - 1) / 2;
 
 /** Splits `package.Class.method` in front of the class; other names stay whole. */
 function splitName(label) {
@@ -16,8 +19,19 @@ function splitName(label) {
   return match ? [match[1], match[2]] : ["", label];
 }
 
+/** The colour of a kind of code in one of its shades. */
+function shadeOf({ hue, saturation }, shade, dark) {
+  const step = shade - MIDDLE_SHADE;
+  return dark
+    ? `hsl(${hue + step * 2} ${saturation * 0.78}% ${37 + step * 1.9}%)`
+    : `hsl(${hue + step * 2} ${saturation}% ${72 + step * 2.3}%)`;
+}
+
 class Graph {
-  /** Draws on `canvas`, which sticks to the top of `scroll` inside `spacer`; `events`: hover(box, event), zoomed(). */
+  /**
+   * Draws on `canvas`, which sticks to the top of `scroll` inside `spacer`; `events`: hover(box, event), and changed()
+   * after a zoom or a move of the cursor.
+   */
   constructor(canvas, scroll, spacer, events) {
     Object.assign(this, { canvas, scroll, spacer, events });
     this.paper = canvas.getContext("2d");
@@ -58,10 +72,25 @@ class Graph {
 
   zoomTo(box) {
     if (!box) return;
+    unfold(box);
     this.zoom = box;
+    this.cursor = null;
     this.hover = null;
     this.events.hover(null);
     this.refresh(false);
+  }
+
+  /** Shows a box with the cursor on it. Zooms if it is too narrow, and no further than needed. */
+  reveal(box) {
+    if (!(this.entryOf(box)?.width >= REVEALED)) {
+      for (let above = box; above && (box.total / above.total) * this.width >= REVEALED; above = above.parent) this.zoom = above;
+    }
+    this.cursor = box;
+    this.hover = null;
+    this.refresh(false);
+    this.scroll.scrollTop += this.top(box.depth) - (this.height - ROW) / 2;
+    this.keepPlace();
+    this.draw();
   }
 
   orient(icicle) {
@@ -71,12 +100,7 @@ class Graph {
 
   setTheme(dark) {
     this.dark = dark;
-    this.fills = KINDS.map(({ hue, saturation }) => Array.from({ length: SHADES }, (_, shade) => {
-      const step = shade - (SHADES - 1) / 2;
-      return dark
-        ? `hsl(${hue + step * 2} ${saturation * 0.78}% ${37 + step * 1.9}%)`
-        : `hsl(${hue + step * 2} ${saturation}% ${72 + step * 2.3}%)`;
-    }));
+    this.fills = KINDS.map((kind) => Array.from({ length: SHADES }, (_, shade) => shadeOf(kind, shade, dark)));
     this.redraw();
   }
 
@@ -87,7 +111,7 @@ class Graph {
   }
 
   swatch(kind) {
-    return this.fills[kind][(SHADES - 1) / 2];
+    return this.fills[kind][MIDDLE_SHADE];
   }
 
   /** Moves the cursor to an adjacent box and shows its tooltip. */
@@ -106,6 +130,7 @@ class Graph {
     if (y < 0) this.scroll.scrollTop += y - ROW;
     if (y + ROW > this.height) this.scroll.scrollTop += y + 2 * ROW - this.height;
     this.draw();
+    this.events.changed();
     const row = this.entryOf(to);
     const area = this.canvas.getBoundingClientRect();
     this.events.hover(to, { clientX: area.left + row.x, clientY: area.top + this.top(to.depth) });
@@ -118,6 +143,7 @@ class Graph {
     const rows = [];
     const strips = [];
     const narrowest = 1 / this.ratio;
+    const keep = (depth, strip) => strip.width >= narrowest && (strips[depth] ||= []).push(strip);
     for (let above = this.zoom; above; above = above.parent) rows[above.depth] = [{ node: above, x: 0, width: this.width }];
     const visit = [rows[this.zoom.depth][0]];
     while (visit.length > 0) {
@@ -129,15 +155,20 @@ class Graph {
       let rest = null;
       for (const child of this.ordered(node, perNs > 0 ? narrowest / perNs : Infinity)) {
         const share = child.total * perNs;
-        if (share >= narrowest) {
+        if (child.isGap) {
+          left += share;
+        } else if (share >= narrowest) {
           visible.push({ node: child, x: left, width: share });
           left += share;
         } else {
-          rest ||= { kind: child.kind, x: left, width: 0 };
+          const isFar = this.view.isInTime && rest && left - (rest.x + rest.width) > narrowest;
+          if (isFar) keep(node.depth + 1, rest);
+          if (isFar || !rest) rest = { kind: child.kind, x: left, width: 0 };
           rest.width += share;
+          if (this.view.isInTime) left += share;
         }
       }
-      if (rest?.width >= narrowest) (strips[node.depth + 1] ||= []).push(rest);
+      if (rest) keep(node.depth + 1, rest);
       // The leftmost box is popped next, so that rows fill from the left.
       while (visible.length > 0) visit.push(visible.pop());
     }
@@ -180,8 +211,14 @@ class Graph {
     this.isStale = true;
     // The distance from the root stays the same.
     scroll.scrollTop = this.icicle ? fromRoot : scroll.scrollHeight - scroll.clientHeight - fromRoot;
-    this.events.zoomed();
+    this.events.changed();
     this.draw();
+  }
+
+  /** Keeps what is in sight where it is when the size changes. */
+  keepPlace() {
+    const { scroll } = this;
+    this.fromRoot = this.icicle ? scroll.scrollTop : scroll.scrollHeight - scroll.clientHeight - scroll.scrollTop;
   }
 
   /** The upper edge of a row on the canvas. */
@@ -254,7 +291,7 @@ class Graph {
       if (y > this.height || y + ROW < 0) continue;
       for (const { kind, x, width } of this.strips[depth] || []) {
         paper.globalAlpha = this.matches ? 0.15 : 0.4;
-        paper.fillStyle = this.colour ? this.fills[MARKER][0] : this.fills[kind][(SHADES - 1) / 2];
+        paper.fillStyle = this.colour ? this.fills[MARKER][0] : this.fills[kind][MIDDLE_SHADE];
         paper.fillRect(x, y + 0.5, Math.max(width - 1, 1), ROW - 1.5);
       }
       for (const entry of this.rows[depth]) this.drawBox(paper, entry.node, entry.x, y, entry.width);
@@ -279,7 +316,7 @@ class Graph {
     paper.beginPath();
     paper.roundRect(x, y + 0.5, width - 1, ROW - 1.5, 2);
     paper.fill();
-    const text = this.fitted(node.label, width - 10);
+    const text = this.fitted(node.isFolded ? `${node.label} ▸` : node.label, width - 10);
     if (text) {
       paper.globalAlpha = faded ? 0.6 : 1;
       paper.fillStyle = this.ink();
@@ -328,7 +365,7 @@ class Graph {
     scroll.addEventListener("scroll", () => requestAnimationFrame(() => {
       // Between a change of size and its layout, the browser moves the position.
       if (!this.view || scroll.clientHeight !== this.height) return;
-      this.fromRoot = this.icicle ? scroll.scrollTop : scroll.scrollHeight - scroll.clientHeight - scroll.scrollTop;
+      this.keepPlace();
       this.draw();
     }));
     new ResizeObserver(() => requestAnimationFrame(() => this.view && this.refresh(false))).observe(scroll);

@@ -32,13 +32,17 @@ function processors(count) {
 
 const total = (column) => column.reduce((sum, value) => sum + value, 0);
 
+/** Decimals of a second that times in steps of so many nanoseconds need. */
+const decimalsOf = (stepNs) => (stepNs >= 1e9 ? 0 : stepNs >= 1e8 ? 1 : stepNs >= 1e7 ? 2 : 3);
+
 /** Local date and time of nanoseconds since the epoch. */
-function clock(ns, withSeconds = true) {
+function clock(ns, withSeconds = true, decimals = 0) {
   const time = new Date(ns / 1e6);
   const two = (part) => String(part).padStart(2, "0");
   const day = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
   const hours = `${two(time.getHours())}:${two(time.getMinutes())}`;
-  return `${day} ${hours}${withSeconds ? `:${two(time.getSeconds())}` : ""}`;
+  const fraction = decimals > 0 ? `.${String(time.getMilliseconds()).padStart(3, "0").slice(0, decimals)}` : "";
+  return `${day} ${hours}${withSeconds ? `:${two(time.getSeconds())}${fraction}` : ""}`;
 }
 
 /** A time as the address has it. */

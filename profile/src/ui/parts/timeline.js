@@ -29,7 +29,8 @@ class Timeline {
     this.keepPlaces(data.rows);
     const whole = total(data.rows.map((row) => total(row.cpu_ns)));
     const width = data.to_ns - data.from_ns;
-    const [from, to] = [clock(data.from_ns), clock(data.to_ns)];
+    const decimals = width < 10e9 ? decimalsOf(data.bucket_ns) : 0;
+    const [from, to] = [data.from_ns, data.to_ns].map((ns) => clock(ns, true, decimals));
     const sameDay = from.slice(0, 10) === to.slice(0, 10);
     const isToday = sameDay && from.slice(0, 10) === clock(Date.now() * 1e6).slice(0, 10);
     const parts = [`${isToday ? from.slice(11) : from} to ${sameDay ? to.slice(11) : to}`, `${duration(whole)} ${timeName()}`, processors(whole / width), `${duration(data.bucket_ns)} per column`];
@@ -79,6 +80,8 @@ class Timeline {
     this.drag = this.chosenColumns = null;
     const prefix = state.tab === "compare" ? (this.isShifted ? "before." : this.side) : "";
     this.isShifted = false;
+    // After the time before follows the time now.
+    if (prefix) this.side = "";
     go({ [`${prefix}from`]: seconds(this.timeAt(from)), [`${prefix}to`]: seconds(this.timeAt(to)) });
   }
 
@@ -139,7 +142,7 @@ class Timeline {
     const step = this.step();
     data.rows.forEach((row, index) => {
       const y = TIMELINE_AXIS + index * TIMELINE_ROW;
-      paper.fillStyle = text;
+      paper.fillStyle = isChosenRow(row) ? accent : text;
       paper.save();
       paper.beginPath();
       paper.rect(16, y, this.names - 24, TIMELINE_ROW);
@@ -208,14 +211,14 @@ class Timeline {
     const span = data.to_ns - data.from_ns;
     if (span <= 0) return;
     const available = width - this.names - 16;
-    const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800];
+    const steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800];
     const every = (steps.find((s) => (s * 1e9 / span) * available >= 80) || 2592000) * 1e9;
     paper.fillStyle = colour;
     const zone = new Date().getTimezoneOffset() * 60e9;
     for (let ns = Math.ceil((data.from_ns - zone) / every) * every + zone; ns < data.to_ns; ns += every) {
       const x = this.names + ((ns - data.from_ns) / span) * available;
       paper.fillRect(x, TIMELINE_AXIS - 4, 1, 4);
-      const text = every >= 86400e9 ? clock(ns).slice(5, 10) : clock(ns, every < 60e9).slice(11);
+      const text = every >= 86400e9 ? clock(ns).slice(5, 10) : clock(ns, every < 60e9, decimalsOf(every)).slice(11);
       if (x + 3 + paper.measureText(text).width <= width) paper.fillText(text, x + 3, TIMELINE_AXIS / 2 - 1);
     }
   }
@@ -251,7 +254,7 @@ class Timeline {
     showTip(
       event,
       element("div", "what", this.title(row)),
-      element("div", "kinds", `${clock(this.data.from_ns + column * this.data.bucket_ns)} · ${duration(ns)} ${timeName()} · ${processors(ns / this.data.bucket_ns)}`),
+      element("div", "kinds", `${clock(this.data.from_ns + column * this.data.bucket_ns, true, decimalsOf(this.data.bucket_ns))} · ${duration(ns)} ${timeName()} · ${processors(ns / this.data.bucket_ns)}`),
     );
   }
 
@@ -289,6 +292,11 @@ class Timeline {
     });
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.scroll);
   }
+}
+
+/** Whether the selection is the process or the thread of a row, among others. */
+function isChosenRow(row) {
+  return state.rows === "thread" ? row.thread !== "" && row.thread === state.thread : row.process !== "" && row.process === state.process;
 }
 
 /** Whether the address names no end of the time that is shown. */

@@ -2,21 +2,22 @@
 
 /** Both sides of a comparison in one call tree. The width of a box is the mean of its shares of both sides. */
 function callTreeOfDifference({ tree, spans }) {
-  const model = new CallTree(tree);
+  const model = source.treeOf(tree);
   const whole = [spans.before_total_ns || 1, spans.after_total_ns || 1];
   const shares = [tree.before_ns, tree.after_ns].map((side, which) => side.map((ns) => ns / whole[which]));
-  model.shares = shares;
-  model.wholeNs = whole;
-  model.ownShares = shares.map((side) => {
+  const ownShares = shares.map((side) => {
     const own = Float64Array.from(side);
     for (let node = 1; node < model.count; node++) own[model.parent[node]] -= side[node];
     return own;
   });
   // Differences of rounded numbers leave a remainder, which is not CPU time.
-  const selfNs = model.ownShares[0].map((share, node) => (share + model.ownShares[1][node]) / 2).map((share) => (share > 1e-9 ? share : 0));
-  model.weights = { self: () => 0, total: (node) => (shares[0][node] + shares[1][node]) / 2, selfNs };
-  return model;
+  const selfNs = ownShares[0].map((share, node) => (share + ownShares[1][node]) / 2).map((share) => (share > 1e-9 ? share : 0));
+  const weights = { self: () => 0, total: (node) => (shares[0][node] + shares[1][node]) / 2, selfNs };
+  return model.weighted(weights, { shares, wholeNs: whole, ownShares });
 }
+
+/** Whether the address names the side before. */
+const hasBaseline = () => Object.keys(state).some((name) => name.startsWith("before."));
 
 function baselineOf() {
   return Object.fromEntries(SELECTION.filter((name) => state[`before.${name}`]).map((name) => [name, state[`before.${name}`]]));
@@ -25,7 +26,9 @@ function baselineOf() {
 /** A selection in words. */
 function describe(from) {
   const process = processes.find((known) => known.process === from.process);
-  const parts = [process ? `${nameOf(process)} (${process.pid})` : from.process ? `process ${from.process}` : "all processes"];
+  const isOnly = processes.length === 1;
+  const parts = isOnly ? [] : [process ? `${nameOf(process)} (${process.pid})` : from.process ? `process ${from.process}` : "all processes"];
+  if (isOnly && !from.thread && !from.thread_kind) parts.push("all threads");
   if (from.label) parts.push(from.label);
   if (from.thread) parts.push(`thread ${from.thread}`);
   if (from.thread_kind) parts.push(THREAD_KINDS.find(([kind]) => kind === from.thread_kind)?.[1] || from.thread_kind);
@@ -46,14 +49,17 @@ function describe(from) {
 async function compareView(isCurrent, surroundings) {
   const baseline = baselineOf();
   const take = button("plain", "Make the selection the baseline", takeBaseline);
-  const isChosen = Object.keys(state).some((name) => name.startsWith("before."));
-  if (!isChosen) {
+  if (!hasBaseline()) {
     await surroundings;
     if (!isCurrent()) return;
-    const what = source.isEmbedded ? "a range or a thread" : "a process or a range";
-    return putContent("compare", element("div", "empty", element("p", "", `Choose ${what}, make it the baseline, then choose what to compare with it. Or drag over the timeline above: first the time before, then the time now.`), take));
+    const what = state.rows === "thread" ? "a thread" : "a process";
+    const times = "Compare two times: drag over the timeline, first over the time before, then over the time now.";
+    const rows = `Or compare any two selections: click the name of ${what} beside the timeline or restrict the search, press the button, then choose the other one.`;
+    return putContent("compare", element("div", "empty", element("p", "", times), element("p", "", rows), take));
   }
   const swap = button("plain", "Swap", () => go(Object.fromEntries(SELECTION.flatMap((name) => [[name, baseline[name] || null], [`before.${name}`, state[name] || null]]))));
+  const clear = button("plain", "Clear", () => go(Object.fromEntries(SELECTION.map((name) => [`before.${name}`, null]))));
+  clear.title = "Forget the baseline and choose both sides again";
   const sides = [...Object.entries(baseline).map(([name, value]) => [`before.${name}`, value]), ...selection().map(([name, value]) => [`after.${name}`, value])];
   const [answer, rows] = await Promise.all([ask("diff", [...sides, ["max_nodes", MAX_NODES]]), ask("diff/methods", [...sides, ["limit", ROWS_SHOWN]]), surroundings]);
   if (!isCurrent()) return;
@@ -61,7 +67,7 @@ async function compareView(isCurrent, surroundings) {
   const { before_total_ns: before, after_total_ns: after } = answer.spans;
   const side = (title, what, ns) => element("div", "side", element("b", "", title), element("span", "", `${duration(ns)} ${timeName()}`), ` · ${what}`);
   const scale = element("span", "scale", "less", element("i"), "more than before");
-  putContent("compare", element("div", "bar", element("div", "sides grow", side("Before", describe(baseline), before), side("Now", describe(state), after)), scale, swap, take));
+  putContent("compare", element("div", "bar", element("div", "sides grow", side("Before", describe(baseline), before), side("Now", describe(state), after)), scale, swap, take, clear));
   if (before === 0 || after === 0) {
     const where = before + after === 0 ? "on either side" : before === 0 ? "before" : "now";
     $("content").append(nothing(`There are no samples ${where}: nothing to compare.`));
@@ -96,7 +102,7 @@ function putDifference(target, model) {
     return differenceColour(...box.change);
   };
   made.view = viewOf();
-  searchIn((text) => { applySearch(made, model, text, matched); made.redraw(); });
+  searchInGraph(made, model, matched);
   showZoomed(made, made.view);
   return made;
 }

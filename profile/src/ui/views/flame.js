@@ -1,14 +1,15 @@
 // The flame graph and its pane, which the other views with call trees use as well.
 
+/** Buttons that fold and unfold what few readers look for. */
+const FOLDING = [["Folded", "Without the functions below the first method of a thread, and with the JIT compiler by phase (o)"], ["Unfolded", "From the first function of the thread, and with every function of the JIT compiler (o)"]];
+
 /** Most nodes of an answer. Nodes beyond this limit are a small part of a pixel each. */
 const MAX_NODES = 150_000;
 
 /** A call tree with the weights of its one selection, from an answer. */
 function callTreeOf({ tree }) {
-  const model = new CallTree(tree);
   const { self_ns: self, total_ns: total } = tree;
-  model.weights = { self: (node) => self[node], total: (node) => total[node], selfNs: self, totalNs: total };
-  return model;
+  return source.treeOf(tree).weighted({ self: (node) => self[node], total: (node) => total[node], selfNs: self, totalNs: total });
 }
 
 /**
@@ -22,23 +23,39 @@ function putGraph(target, bar, tipOf, onZoom) {
   scroll.tabIndex = 0;
   scroll.setAttribute("aria-label", "Flame graph: arrow keys move, Enter zooms, Escape resets the zoom");
   const path = element("div", "path");
+  const callers = button("plain", "Sandwich", () => openSandwich(made));
+  callers.title = "Show callers and callees of this method (m)";
   const reset = button("plain", "Reset zoom", () => made.zoomTo(made.view.root));
-  bar.append(path, reset);
+  bar.append(element("div", "where", path, callers, reset));
   target.append(bar, element("section", "graph", scroll));
   const made = new Graph(canvas, scroll, spacer, {
     hover: (box, event) => (box ? showTip(event, element("div", "what", box.label), ...tipOf(box)) : hideTip()),
-    zoomed: () => {
-      const { zoom, view } = made;
-      const isWhole = zoom === view.root;
-      path.textContent = isWhole ? "Click a box to zoom" : `Zoomed into ${zoom.label} · ${percent(zoom.total / view.root.total)}`;
-      path.title = isWhole ? "" : zoom.label;
-      reset.hidden = isWhole;
+    changed: () => {
+      const { zoom, view, cursor } = made;
+      const at = cursor || zoom;
+      const where = cursor ? "At" : "Zoomed into";
+      path.textContent = at === view.root ? "Click a box to zoom" : `${where} ${at.label} · ${percent(at.total / view.root.total)}`;
+      path.title = at === view.root ? "" : at.label;
+      callers.hidden = methodAt(made) === null;
+      reset.hidden = zoom === view.root;
       onZoom?.(zoom);
     },
   });
   made.setTheme(isDark());
   graphs.push(made);
   return made;
+}
+
+/** The method of the box at the cursor, or of the one that is zoomed into; null for one that is no method. */
+function methodAt(on) {
+  const { name, kind } = on.cursor || on.zoom;
+  return name < 0 || kind === MARKER ? null : on.view.model.names[name];
+}
+
+/** Shows callers and callees of the method at the cursor. */
+function openSandwich(on) {
+  const method = methodAt(on);
+  if (method !== null) go({ tab: "method", method, search: null, match: null });
 }
 
 /** CPU time of a box as content of its tooltip. */
@@ -58,7 +75,18 @@ function kindsOf(box, on) {
   return element("div", "kinds", ...entries);
 }
 
-/** Marks the names that contain `text`, and shows the CPU time of samples with such a name. */
+/** Makes the graph follow the search, from the match that the address names. */
+function searchInGraph(on, model, output) {
+  on.steps = new Matches(on, (shown) => keepInAddress({ match: shown || null }));
+  searchIn((text) => {
+    if (text !== (state.search || "")) keepInAddress({ search: text || null, match: null });
+    on.steps.clear();
+    applySearch(on, model, text, output);
+    on.redraw();
+  });
+}
+
+/** Marks the names that `text` finds, and shows the CPU time of samples with such a name. */
 function applySearch(on, model, text, output) {
   output.replaceChildren();
   on.matches = text ? model.marks(text) : null;
@@ -68,24 +96,37 @@ function applySearch(on, model, text, output) {
     output.append("matched ", element("b", "", percent(before)), " before, ", element("b", "", percent(now)), " now");
   } else if (text) {
     const ns = model.matched(model.weights, on.matches);
-    output.append("matched ", element("b", "", percent(ns / (on.view.root.total || 1))), ` · ${duration(ns)}`);
-    // A restriction to frames respects case.
-    const isSame = model.names.every((name, index) => !on.matches[index] || name.includes(text));
-    if (ns > 0 && isSame && state.frame !== text) output.append(button("quiet", "Only these", () => go({ frame: text, search: null })));
+    output.append("matched ", element("b", "", percent(ns / (model.weights.totalNs[0] || 1))), ` · ${duration(ns)}`);
+    // A restriction to frames respects case, and finds parts of names.
+    const part = exactName(text) ?? text;
+    const isSame = model.names.every((name, index) => name.includes(part) === Boolean(on.matches[index]));
+    if (ns > 0 && isSame && state.frame !== part) output.append(button("quiet", "Only these", () => go({ frame: part, search: null, match: null })));
   }
-  keepInAddress({ search: text || null });
+  if (on.matches) {
+    output.append(on.steps.element);
+    on.steps.write();
+  }
+  for (const row of document.querySelectorAll("aside tbody tr")) row.classList.toggle("chosen", row.dataset.method === exactName(text));
+}
+
+/** Marks the boxes of one method and shows the heaviest; a second call for it clears the search. */
+function showMethod(on, name) {
+  const text = exactly(name);
+  if ($("search").value === text) return searchFor("");
+  searchFor(text);
+  on.steps.show(1);
 }
 
 /** Kinds of code with their share of CPU time, and what the answer leaves out; a click selects samples of that kind. */
 function legend(model, on, answer) {
   const ns = model.selfByKind(model.weights);
   const whole = model.weights.totalNs[0] || 1;
-  const entries = KINDS.map(({ id, name }, kind) => {
+  const entries = KINDS.map(({ id, name, meaning }, kind) => {
     if (!(ns[kind] > 0)) return "";
     const entry = swatched(name, on.swatch(kind), "");
     entry.firstChild.dataset.kind = kind;
     entry.append(element("em", "", percent(ns[kind] / whole)));
-    entry.title = `Share of CPU time in ${name.toLowerCase()} code: click to show only this`;
+    entry.title = `${meaning}. Click to show only samples in this code.`;
     onPress(entry, () => go({ kind: state.kind === id ? null : id }));
     return entry;
   });
@@ -119,6 +160,7 @@ function boxAlong(view, text) {
   let box = view.root;
   for (let i = 0; i < text.length; i += STEP_LETTERS) {
     const step = text.slice(i, i + STEP_LETTERS);
+    unfold(box);
     const next = view.children(box).find((child) => stepTo(child.label) === step);
     if (!next) break;
     box = next;
@@ -131,22 +173,30 @@ function showZoomed(on, view) {
   on.show(view);
   const box = boxAlong(view, state.zoom || "");
   if (box !== view.root) on.zoomTo(box);
+  if (on.matches && state.match) on.steps.show(Number(state.match));
 }
 
 const keepZoom = (zoom) => keepInAddress({ zoom: pathTo(zoom) || null });
 
 // ---- The view ----
 
+/** Shows another view of the same samples, with the matches of the search in it. */
+function showAnew(on, view) {
+  on.show(view);
+  on.steps.clear();
+  if (on.matches) on.steps.write();
+}
+
 /** Buttons that switch between callees and callers. */
 function directionToggle(viewOf, hint) {
   const titles = [["Callees", "From the thread entry to the running method (r)"], ["Callers", hint]];
   return toggle("reverse", titles, state.callers, (isCallers) => {
-    keepInAddress({ callers: isCallers ? "1" : null, zoom: null });
-    graph.show(viewOf());
+    keepInAddress({ callers: isCallers ? "1" : null, zoom: null, match: null });
+    showAnew(graph, viewOf());
   });
 }
 
-/** The hottest methods beside the graph; a click searches for a method. */
+/** The hottest methods beside the graph; a click shows the boxes of a method. */
 function hotMethods(model, onChoose) {
   const whole = model.weights.totalNs[0] || 1;
   const rows = model.methods(model.weights).filter(({ name, self }) => self > 0 || !model.names[name].startsWith("["));
@@ -161,7 +211,8 @@ function hotMethods(model, onChoose) {
         return cell;
       });
       const line = element("tr", "", ...cells, cellOf("method", methodCell(model.names[row.name])));
-      line.title = model.names[row.name];
+      line.dataset.method = model.names[row.name];
+      line.title = `${model.names[row.name]}: click to show its boxes, again to clear`;
       onPress(line, () => onChoose(model.names[row.name]));
       return line;
     }));
@@ -176,6 +227,11 @@ function hotMethods(model, onChoose) {
   return element("aside", "", element("div", "aside-head", element("h2", "", "Hot methods"), order), element("div", "table-scroll", element("table", "", element("thead", "", head), list)));
 }
 
+const isNarrow = () => window.innerWidth <= 600;
+
+/** Whether the root is at the top: as chosen, else on narrow screens, where the bottom is out of sight. */
+const isIcicle = () => (state.icicle ? state.icicle === "1" : isNarrow());
+
 async function flameView(isCurrent, surroundings) {
   const split = state.split && source.isEmbedded ? [["by", "thread"]] : [];
   const [answer] = await Promise.all([ask("flamegraph", [...selection(), ...split, ["max_nodes", MAX_NODES]]), surroundings]);
@@ -186,26 +242,26 @@ async function flameView(isCurrent, surroundings) {
   const viewOf = () => (state.callers ? new CallerView(model, model.weights, split.length > 0, !state.roots) : new CalleeView(model, model.weights, !state.roots));
   const matched = element("output", "matched");
   const bar = element("div", "bar",
-    toggle("icicle", [["Flame", "Root at the bottom (i)"], ["Icicle", "Root at the top (i)"]], state.icicle, (isIcicle) => {
-      keepInAddress({ icicle: isIcicle ? "1" : null });
-      graph.orient(isIcicle);
+    toggle("icicle", [["Flame", "Root at the bottom (i)"], ["Icicle", "Root at the top (i)"]], isIcicle(), (isChosen) => {
+      keepInAddress({ icicle: isChosen === isNarrow() ? null : isChosen ? "1" : "0" });
+      graph.orient(isChosen);
     }),
     directionToggle(viewOf, "From the running method to its callers (r)"),
-    toggle("roots", [["Folded", "Without the functions below the first method of a thread (o)"], ["Roots", "From the first function of the thread (o)"]], state.roots, (isWhole) => {
-      keepInAddress({ roots: isWhole ? "1" : null, zoom: null });
-      graph.show(viewOf());
+    toggle("roots", FOLDING, state.roots, (isWhole) => {
+      keepInAddress({ roots: isWhole ? "1" : null, zoom: null, match: null });
+      showAnew(graph, viewOf());
     }),
     source.isEmbedded ? toggle("split", [["Merged", "All threads together (s)"], ["By thread", "Each thread apart (s)"]], state.split, (isSplit) => go({ split: isSplit ? "1" : null })) : "",
     matched);
   const main = element("div", "main");
-  const side = hotMethods(model, (name) => searchFor($("search").value === name ? "" : name));
+  const side = hotMethods(model, (name) => showMethod(made, name));
   const made = putGraph(main, bar, (at) => [timesOf(at, made.view.root), kindsOf(at, made), detailsOf(at)], (zoom) => graph === made && keepZoom(zoom));
-  made.icicle = Boolean(state.icicle);
+  made.icicle = isIcicle();
   // The elements around the graph decide its size, so they come first.
   main.append(legend(model, made, answer));
   $("content").append(element("div", "with-aside", main, side));
   made.view = viewOf();
-  searchIn((text) => { applySearch(made, model, text, matched); made.redraw(); });
+  searchInGraph(made, model, matched);
   showZoomed(made, made.view);
   graph = made;
 }

@@ -15,17 +15,8 @@ function tableView(name, summary, tableOf, footnote) {
   });
 }
 
-/** Returns a test whether a name contains a text or matches `/a regular expression/`; an invalid one matches all. */
-function finder(text) {
-  const lower = text.toLowerCase();
-  if (!/^\/.+\/$/.test(text)) return (name) => name.toLowerCase().includes(lower);
-  try {
-    const pattern = new RegExp(text.slice(1, -1), "i");
-    return (name) => pattern.test(name);
-  } catch {
-    return () => true;
-  }
-}
+/** Returns a test of names for a search text; one that is not valid finds all. */
+const finder = (text) => matcherOf(text) || (() => true);
 
 async function methodsView(isCurrent, surroundings) {
   const order = state.sort === "2" ? "total" : "self";
