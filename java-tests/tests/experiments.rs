@@ -92,7 +92,8 @@ on_jdks! { 17, 25;
             assert!(text.contains("fixed 16, drain every 100 ms"), "{file}");
         }
         let Some(page) = in_a_browser(&folder.path().join("index.html")) else { return };
-        // The script draws its charts and its tables, with a row for each cell.
+        // Behind the script stands what it drew: four charts, and a table with a row for each cell.
+        let page = page.rsplit("</script>").next().expect("what the script drew");
         assert_eq!(page.matches("<svg").count(), 4, "{page}");
         let every_cell = page.split("<details>").nth(1).expect("the table of every cell");
         assert_eq!(every_cell.matches("<tr>").count(), 1 + cells.len(), "{page}");
