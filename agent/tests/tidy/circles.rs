@@ -16,6 +16,7 @@ pub const CRATES: &[&str] = &[
     "agent/options",
     "cli",
     "collector",
+    "lake",
     "profile",
     "java-tests",
     "java-tests/agct",

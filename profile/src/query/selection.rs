@@ -191,6 +191,20 @@ impl Selection {
         }
     }
 
+    /// Returns the selected time, if relative times refer to `now_ns`; unlimited where no time is selected.
+    pub fn limits_ns(&self, now_ns: u64) -> Range<u64> {
+        let at = |moment| match moment {
+            Moment::At(ns) => ns,
+            Moment::Before(ns) => now_ns.saturating_sub(ns),
+        };
+        self.from.map_or(0, at)..self.to.map_or(u64::MAX, at)
+    }
+
+    /// Returns the selected processes, each by its id, its pid or its service.
+    pub fn processes(&self) -> &[String] {
+        &self.processes
+    }
+
     /// Checks that the selected time is not empty, as far as that follows from the selection alone.
     ///
     /// # Errors

@@ -1,0 +1,9 @@
+//! The three tables: their columns, in memory and in files.
+//!
+//! Columns for people and engines come first. `lake/README.md` describes them all.
+
+pub mod accounts;
+mod columns;
+pub mod samples;
+pub mod stacks;
+pub mod texts;

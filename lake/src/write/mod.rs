@@ -1,0 +1,5 @@
+//! From samples in memory to files in the lake.
+
+pub mod interval;
+pub mod spool;
+pub mod upload;
