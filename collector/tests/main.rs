@@ -14,6 +14,7 @@ mod forward;
 mod health;
 mod http_api;
 mod ingest;
+mod lakes;
 mod modes;
 mod page;
 mod query;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lake::write::spool::Delivery;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};
 
@@ -66,6 +67,7 @@ impl Metrics {
         let plain = of_store(&status).into_iter().chain(of_agents((probe.agents)()));
         plain
             .map(|(text, value)| Metric::new(text, &[], [(Vec::new(), value)]))
+            .chain(status.lake.iter().flat_map(of_lake))
             .chain(of_sessions(&tally))
             .chain(of_receivers(&accounts))
             .try_for_each(|metric| metric.add_to(&registry))?;
@@ -138,6 +140,19 @@ fn of_store(status: &Status) -> [(&'static str, f64); 18] {
         ("tickwalk_ingest_queue_length Requests waiting for the next commit", status.waiting_requests as f64),
         ("tickwalk_open_samples Samples in memory before their fold", status.open_samples as f64),
     ]
+}
+
+fn of_lake<'v>(lake: &Delivery) -> [Metric<'v>; 6] {
+    let failing = f64::from(u8::from(lake.is_failing));
+    [
+        ("tickwalk_lake_waiting_intervals Intervals on the disk that wait for the lake", lake.waiting as f64),
+        ("tickwalk_lake_waiting_bytes Bytes of waiting intervals", lake.waiting_bytes as f64),
+        ("tickwalk_lake_intervals_total Intervals uploaded to the lake", lake.intervals as f64),
+        ("tickwalk_lake_bytes_total Bytes uploaded to the lake", lake.bytes as f64),
+        ("tickwalk_lake_failures_total Failed uploads, which are repeated", lake.failures as f64),
+        ("tickwalk_lake_failing 1 while uploads fail", failing),
+    ]
+    .map(|(text, value)| Metric::new(text, &[], [(Vec::new(), value)]))
 }
 
 const EARLY_PARTITIONS: &str = "tickwalk_storage_early_partitions_total Partitions begun early because names or \

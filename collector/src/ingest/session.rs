@@ -44,9 +44,10 @@ impl SessionSink for OwnRecording {
 impl SessionSink for SessionWriter {
     fn append(&mut self, messages: Vec<FramedMessage>) -> Result<u64, Refusal> {
         SessionWriter::append(self, messages).map_err(|error| match error {
-            StoreError::SymbolsDropped | StoreError::TooManySessions | StoreError::WriterEnded => {
-                Refusal::Store(error)
-            }
+            StoreError::SymbolsDropped
+            | StoreError::TooManySessions
+            | StoreError::LakeFull
+            | StoreError::WriterEnded => Refusal::Store(error),
             error => storage(error.into()),
         })
     }

@@ -34,6 +34,11 @@ pub enum StoreError {
     /// A block of a file cannot be read.
     #[error(transparent)]
     Block(#[from] BlockError),
+    /// The lake is away, and as much as is permitted waits for it on the disk.
+    #[error(
+        "the lake cannot be written and its spool is full; check the lake, or permit more with --lake-spool; the agent retries"
+    )]
+    LakeFull,
     /// Too many samples wait to be written; new ones are refused.
     #[error("the store cannot write as fast as samples arrive; the agent retries")]
     Behind,
@@ -67,7 +72,7 @@ impl From<StoreError> for io::Error {
         io::Error::from(match error {
             StoreError::Full => io::ErrorKind::StorageFull,
             StoreError::Io(kind) => kind,
-            StoreError::Behind => io::ErrorKind::ResourceBusy,
+            StoreError::Behind | StoreError::LakeFull => io::ErrorKind::ResourceBusy,
             _ => io::ErrorKind::InvalidData,
         })
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use lake::write::interval::{Interval, Received};
 use prost::Message as _;
 use proto::rows::{has_equal_columns, rows};
 use proto::v1::{AgentMessage, Dictionary as Definitions, SampleBatch, Statistics, agent_message::Body};
@@ -13,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::session::{StoredSession, Symbols, account_weight};
 use profile::dictionary::Dictionary;
-use profile::source::Sum;
+use profile::source::{Sample, Sum};
 
 /// Seconds of a minute, the finest bucket of sums.
 pub(super) const MINUTE_S: u64 = 60;
@@ -39,6 +40,8 @@ pub(super) struct OpenMinute {
     pub(super) cpu_ns: Vec<u64>,
     /// Number of samples merged into the row.
     pub(super) count: Vec<u32>,
+    /// Message of the row, and its place in the message; only in memory, for a lake.
+    pub(super) origin: Vec<(u64, u32)>,
 }
 
 impl OpenMinute {
@@ -179,10 +182,11 @@ impl PartitionMemory {
         let dictionary_bytes = self.dictionary.bytes();
         self.dictionary.admit(session.dictionary_bytes);
         let mut stored = None;
+        let sequence = message.sequence;
         match message.shown().body {
             Some(Body::Hello(hello)) => session.seen.introduce(hello),
             Some(Body::Dictionary(definitions)) => self.define(id, session, definitions),
-            Some(Body::Samples(batch)) => stored = self.add_samples(id, session, &batch),
+            Some(Body::Samples(batch)) => stored = self.add_samples(id, session, sequence, &batch),
             Some(Body::Statistics(statistics)) => self.add_statistics(session, statistics),
             Some(Body::Heartbeat(heartbeat)) => session.seen.see(heartbeat.time_ns, 0),
             Some(Body::Goodbye(goodbye)) => session.end(goodbye.reason),
@@ -246,6 +250,26 @@ impl PartitionMemory {
         self.refused_entries += u64::from(!session.add_statistics(statistics));
     }
 
+    /// Returns the open minutes, and the sessions that have changed, as an interval of a lake.
+    pub(super) fn interval(&self) -> Interval<'_> {
+        let changed = self.sessions.iter().filter(|(_, session)| session.is_changed);
+        let mut samples = Vec::with_capacity(self.open_samples);
+        for (&(start_s, session), minute) in &self.open {
+            for (row, &(sequence, place)) in minute.origin.iter().enumerate() {
+                let time_ns = start_s * NS_PER_S + u64::from(minute.offset_us[row]) * 1000;
+                let (thread, stack) = (minute.thread[row], minute.stack[row]);
+                let (cpu_ns, count) = (minute.cpu_ns[row], minute.count[row]);
+                let sample = Sample { session, time_ns, thread, stack, cpu_ns, count };
+                samples.push(Received { sample, sequence, row: place });
+            }
+        }
+        Interval {
+            dictionary: &self.dictionary,
+            sessions: changed.map(|(&id, session)| (id, &session.seen)).collect(),
+            samples,
+        }
+    }
+
     /// Recomputes the memory of all sessions, after changes other than messages.
     pub(super) fn update_session_bytes(&mut self) {
         self.session_bytes = self.sessions.values().map(StoredSession::bytes).sum();
@@ -305,6 +329,7 @@ impl PartitionMemory {
         &mut self,
         id: u64,
         session: &mut StoredSession,
+        sequence: u64,
         batch: &SampleBatch,
     ) -> Option<StoredBatch> {
         session.seen.uneven_batches += u64::from(!has_equal_columns(batch));
@@ -328,6 +353,7 @@ impl PartitionMemory {
             open.stack.push(stack);
             open.cpu_ns.push(row.cpu_ns);
             open.count.push(u32::try_from(row.count).unwrap_or(u32::MAX));
+            open.origin.push((sequence, index as u32));
             session.seen.count(&row, wall_ns, stack != 0);
             let known_ns = range_ns.unwrap_or(wall_ns..wall_ns);
             range_ns = Some(known_ns.start.min(wall_ns)..known_ns.end.max(wall_ns));

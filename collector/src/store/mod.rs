@@ -38,6 +38,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
+use lake::write::spool::Spool;
 use profile::source::{Extent, Gap, Part, Source};
 use proto::framing::{FramedMessage, FramingError};
 use proto::v1::Hello;
@@ -64,6 +65,9 @@ const BEFORE: Duration = Duration::from_secs(86_400);
 /// Longest time after now that a sample can be from, in nanoseconds: an hour.
 const AHEAD_NS: u64 = 3_600_000_000_000;
 
+/// Name of the folder with the intervals for a lake.
+const SPOOL: &str = "lake";
+
 /// Name of the file that is locked while a store is open.
 const LOCK: &str = "lock";
 
@@ -82,8 +86,28 @@ impl Store {
     /// # Errors
     /// If the directory or its files cannot be used, or are in use.
     pub fn open(directory: &Path, retention: Retention) -> Result<Store, StoreError> {
+        Store::start(directory, retention, None)
+    }
+
+    /// Opens a store whose samples go into a lake as well: they wait in [`spool`](Store::spool), up to `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`open`](Store::open).
+    pub fn open_for_lake(directory: &Path, retention: Retention, limit: u64) -> Result<Store, StoreError> {
+        Store::start(directory, retention, Some(limit))
+    }
+
+    fn start(directory: &Path, retention: Retention, spool_bytes: Option<u64>) -> Result<Store, StoreError> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let shared = open_shared(directory, retention, false)?;
+        let mut shared = open_shared(directory, retention, false)?;
+        if let Some(limit) = spool_bytes {
+            let mut committed = 0;
+            for partition in shared.partitions.read().iter() {
+                committed = partition.last_interval()?.max(committed);
+            }
+            shared.spool = Some(Arc::new(Spool::open(&directory.join(SPOOL), limit, committed)?));
+        }
+        let shared = Arc::new(shared);
         let (sender, receiver) = sync_channel(WAITING);
         let writer_shared = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
@@ -101,7 +125,7 @@ impl Store {
             return Err(StoreError::NoStore);
         }
         let shared = open_shared(directory, Retention::default(), true)?;
-        Ok(Store { shared, requests: None, writer: None })
+        Ok(Store { shared: Arc::new(shared), requests: None, writer: None })
     }
 
     /// Returns when the newest file was written to, in nanoseconds since the epoch.
@@ -116,6 +140,11 @@ impl Store {
     /// Returns the directory of the store.
     pub fn path(&self) -> &Path {
         &self.shared.directory
+    }
+
+    /// Returns the intervals that wait for a lake, if the store fills one.
+    pub fn spool(&self) -> Option<&Arc<Spool>> {
+        self.shared.spool.as_ref()
     }
 
     /// Returns a view of each partition, oldest first; the times of several may overlap a range.
@@ -204,6 +233,7 @@ impl Store {
             // Relaxed: a statistics counter.
             dictionaries_read: self.shared.dictionary_reader.count.load(Ordering::Relaxed),
             failing: self.failing(),
+            lake: self.shared.spool.as_ref().map(|spool| spool.delivery()),
             ..*self.shared.status.lock()
         };
         for partition in partitions {
@@ -319,11 +349,7 @@ impl SessionWriter {
 }
 
 /// Opens all partitions of the store in `directory`, and creates the first one unless `is_read_only`.
-fn open_shared(
-    directory: &Path,
-    retention: Retention,
-    is_read_only: bool,
-) -> Result<Arc<Shared>, StoreError> {
+fn open_shared(directory: &Path, retention: Retention, is_read_only: bool) -> Result<Shared, StoreError> {
     let lock = lock(directory)?;
     if !is_read_only {
         upkeep::remove_unfinished(directory)?;
@@ -337,7 +363,7 @@ fn open_shared(
     }
     let (partitions, damaged) = open_all(&paths, is_read_only, upkeep::MOST_CLOSED_BYTES)?;
     let set_aside = damage::set_aside(directory, damaged, is_read_only)?;
-    Ok(Arc::new(Shared::new(directory, retention, partitions, set_aside, lock)))
+    Ok(Shared::new(directory, retention, partitions, set_aside, lock))
 }
 
 /// Removes permissions of all users from the files at `paths`, which an early version may have given. Those of the

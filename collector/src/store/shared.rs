@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use lake::write::spool::{Delivery, Spool};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
@@ -62,6 +63,7 @@ pub struct Status {
     pub early_partitions: u64,
     pub dictionaries_read: u64,
     pub failing: Option<StoreError>,
+    pub lake: Option<Delivery>,
 }
 
 /// State shared by the writer and readers.
@@ -84,6 +86,8 @@ pub(super) struct Shared {
     pub(super) connected: Mutex<FxHashMap<u64, usize>>,
     pub(super) early_start: Mutex<EarlyStart>,
     pub(super) dictionary_reader: Arc<DictionaryReader>,
+    /// Intervals for a lake, if the store fills one.
+    pub(super) spool: Option<Arc<Spool>>,
     /// Keeps other processes out of the directory.
     _lock: File,
 }
@@ -108,6 +112,7 @@ impl Shared {
             connected: Mutex::default(),
             early_start: Mutex::new(EarlyStart { not_before: Instant::now(), last_began: None }),
             dictionary_reader: Arc::default(),
+            spool: None,
             _lock: lock,
         }
     }

@@ -123,7 +123,7 @@ pub(super) fn unload_oldest(partitions: &[Arc<Partition>], limit: usize) {
 
 /// Closes the current partition and continues in a new one.
 fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(), StoreError> {
-    current.fold()?;
+    current.fold(shared.spool.as_deref())?;
     // A closed partition receives no more samples, so its last buckets are complete.
     for level in Level::COARSE {
         current.roll(level, u64::MAX)?;
@@ -148,7 +148,8 @@ fn create_next(
     let made = Partition::open(&unfinished, now_s, false, Use::Current).and_then(|mut next| {
         let now_ns = now_s.saturating_mul(1_000_000_000);
         handover::hand_over(&mut next.memory.write(), &current.memory.read(), connected, now_ns);
-        next.fold()?;
+        // Everything of its sessions is in the lake already.
+        next.fold(None)?;
         next.database.rename(path)?;
         Ok(next)
     });

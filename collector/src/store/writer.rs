@@ -208,7 +208,8 @@ fn commit(shared: &Shared, mut appends: Vec<Append>) {
     }
     let began = Instant::now();
     let is_failing = shared.status.lock().failing.is_some();
-    let result = journal(&partition, &appends, is_failing);
+    let is_full = shared.spool.as_ref().is_some_and(|spool| spool.is_full());
+    let result = if is_full { Err(StoreError::LakeFull) } else { journal(&partition, &appends, is_failing) };
     {
         let mut status = shared.status.lock();
         status.commits += 1;
@@ -306,7 +307,7 @@ fn fold(shared: &Shared) -> Result<(), StoreError> {
     if !is_changed {
         return Ok(());
     }
-    let result = partition.fold();
+    let result = partition.fold(shared.spool.as_deref());
     shared.status.lock().folds += 1;
     record_result(shared, result);
     result

@@ -76,6 +76,7 @@ pub(in super::super) fn read_raw(block: &[u8]) -> Result<OpenMinute, StoreError>
         stack: block.narrow(rows)?,
         cpu_ns: block.column(rows)?,
         count: block.narrow(rows)?,
+        origin: Vec::new(),
     })
 }
 

@@ -25,12 +25,13 @@ use super::session::StoredSession;
 use blocks::{Bucket, put_sums, raw_block, threads_block};
 use coverage::{Written, check, create};
 use database::Database;
+use lake::write::spool::Spool;
 use load::{has_journal, load, load_dictionary, load_sessions};
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use profile::dictionary::Dictionary;
 use profile::source::Extent;
 use rusqlite::Connection;
-use tables::{DICTIONARY, JOURNAL, SESSION_ROWS, SESSIONS, THREADS, session_key, verify};
+use tables::{DICTIONARY, JOURNAL, SESSION_ROWS, SESSIONS, THREADS, number, put_number, session_key, verify};
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 pub(super) use coverage::Coverage;
@@ -38,6 +39,9 @@ pub(super) use coverage::Coverage;
 pub(super) use database::PAGE_BYTES;
 pub(super) use database::{EXTENSION, PRIVATE, Reading, UNFINISHED, is_left_over, remove, rename_with_logs};
 pub(super) use tables::{RAW, RowKey, STACKS, THREAD_STACKS, TIMES};
+
+/// Name of the number of the last interval of the lake in `meta`.
+const LAKE: &str = "lake";
 
 /// A partition.
 #[derive(Debug)]
@@ -132,11 +136,13 @@ impl Partition {
         Ok(())
     }
 
-    /// Writes all open minutes as blocks, with everything they refer to, and empties the journal.
+    /// Writes all open minutes as blocks, with everything they refer to, and empties the journal. With a spool, they
+    /// become an interval of the lake as well.
     ///
     /// Queries continue while blocks are built, and wait for the commit.
-    pub(super) fn fold(&self) -> Result<(), StoreError> {
+    pub(super) fn fold(&self, spool: Option<&Spool>) -> Result<(), StoreError> {
         let memory = self.memory.upgradable_read();
+        let sealed = spool.map(|spool| Sealing::seal(spool, &memory)).transpose()?;
         let mut written = self.written.lock();
         let fold = written.fold;
         let rows = memory.dictionary.tables().lens();
@@ -182,8 +188,14 @@ impl Partition {
                 write_session(connection, id, session, fold)?;
             }
             JOURNAL.clear(connection, None)?;
+            if let Some(sealed) = &sealed {
+                put_number(connection, LAKE, sealed.number)?;
+            }
             coverage.write(connection)
         })?;
+        if let Some(sealed) = sealed {
+            sealed.commit();
+        }
         for session in memory.sessions.values_mut().filter(|session| session.is_changed) {
             session.is_changed = false;
             session.unstored_threads.clear();
@@ -309,6 +321,11 @@ impl Partition {
         self.compact().map(|()| true)
     }
 
+    /// Returns the number of the last interval of the lake that was committed with a fold; 0 before the first.
+    pub(super) fn last_interval(&self) -> Result<u64, StoreError> {
+        Ok(number(self.database.begin_read()?.connection()?, LAKE)?.unwrap_or(0))
+    }
+
     /// Frees memory that only the partition being written to needs: the rows of sessions by number, which continue in
     /// the next partition, and the lookup tables of the dictionary.
     pub(super) fn close(&self) {
@@ -343,6 +360,37 @@ impl Partition {
         visit: impl FnMut(u64, &StoredSession),
     ) -> Result<(), StoreError> {
         load_sessions(self.database.begin_read()?.connection()?, extent, is_selected, visit)
+    }
+}
+
+/// An interval of the lake between its files and the transaction. Drop removes the files, so a failed transaction
+/// leaves none behind.
+struct Sealing<'s> {
+    spool: &'s Spool,
+    number: u64,
+    is_committed: bool,
+}
+
+impl<'s> Sealing<'s> {
+    /// Writes the files of the open minutes and of the sessions that have changed.
+    fn seal(spool: &'s Spool, memory: &PartitionMemory) -> Result<Self, StoreError> {
+        let number = spool.seal(&memory.interval())?;
+        Ok(Sealing { spool, number, is_committed: false })
+    }
+
+    fn commit(mut self) {
+        self.is_committed = true;
+        if let Err(error) = self.spool.commit(self.number) {
+            tracing::error!(%error, "an interval cannot be released to the lake; the next start repeats this");
+        }
+    }
+}
+
+impl Drop for Sealing<'_> {
+    fn drop(&mut self) {
+        if !self.is_committed {
+            self.spool.discard(self.number);
+        }
     }
 }
 

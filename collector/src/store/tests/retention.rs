@@ -23,7 +23,7 @@ fn store_of(directory: &Path, seconds: &[u64]) -> Store {
     messages.extend(seconds.iter().map(|&second| agent.samples(stack, second, 1)));
     append(&store, &agent, &messages).expect("stored");
     let partition = Arc::clone(&store.shared.partitions.read()[0]);
-    partition.fold().expect("fold");
+    partition.fold(None).expect("fold");
     for level in Level::COARSE {
         partition.roll(level, u64::MAX).expect("roll-ups");
     }
