@@ -16,7 +16,7 @@ Examples:
   tickwalk annotate recording.tickwalk HashMap.get --source-path $JAVA_HOME/lib/src.zip
   tickwalk annotate http://127.0.0.1:4172 shop.Cart.total --process shop.jar   with the sources that the collector has")]
 pub struct Arguments {
-    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    /// Recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake
     #[arg(value_name = "RECORDING|DIR|URL")]
     source: Source,
     /// Name of the method, or its end, such as HashMap.get [default: the method with most CPU time of its own]

@@ -14,6 +14,8 @@ use collector::http::{HttpServer, Probe};
 use collector::ingest::{Destination, Limits, Server};
 use collector::source_path::WithSources;
 use collector::store::Store;
+use lake::storage::Lake;
+use lake::write::upload::Uploader;
 use nix::sys::signal::Signal;
 
 use crate::launch::signals::Signals;
@@ -28,6 +30,7 @@ Examples:
   tickwalk collect --dir /var/lib/tickwalk
   tickwalk collect --store /var/lib/tickwalk --keep 30d --http 127.0.0.1:4172
   tickwalk collect --store /var/lib/tickwalk --forward http://pyroscope:4317
+  tickwalk collect --store /var/lib/tickwalk --lake s3://profiles/tickwalk
   tickwalk collect --listen unix:/run/tickwalk.sock
   tickwalk collect --listen tls:0.0.0.0:4171 --tls-cert cert.pem --tls-key key.pem --token-file token
   java -agentpath:/opt/tickwalk/lib/libtickwalk.so=collector=127.0.0.1:4170 -jar app.jar")]
@@ -44,12 +47,9 @@ fn prepare_directory(directory: &Path) -> io::Result<()> {
     tempfile::tempfile_in(directory).map(drop)
 }
 
-pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let options = arguments.options.with_file(std::env::args_os().skip(1))?.resolve()?;
-    // Threads inherit the mask, so the signals are blocked before the server starts its threads.
-    let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
-    let listen = options.listen.clone();
-    let (destination, store) = match &options.keep {
+/// Opens the place that keeps sessions; the second part is the store, if it is one.
+fn open_destination(keep: &Keep) -> anyhow::Result<(Destination, Option<Arc<Store>>)> {
+    match keep {
         Keep::Recordings(directory) => {
             prepare_directory(directory).with_context(|| {
                 format!(
@@ -57,20 +57,39 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
                     directory.display()
                 )
             })?;
-            (Destination::Directory(directory.clone()), None)
+            Ok((Destination::Directory(directory.clone()), None))
         }
-        Keep::Store { directory, retention, .. } => {
-            let store = Store::open(directory, *retention)
-                .with_context(|| {
-                    format!(
-                        "cannot open the store {}; --store needs a directory that exists or can be made, and can be written",
-                        directory.display()
-                    )
-                })?;
-            let store = Arc::new(store);
-            (Destination::Store(Arc::clone(&store)), Some(store))
+        Keep::Store { directory, retention, lake, .. } => {
+            let store = match lake {
+                Some(lake) => Store::open_for_lake(directory, *retention, lake.spool_bytes),
+                None => Store::open(directory, *retention),
+            };
+            let store = Arc::new(store.with_context(|| {
+                format!(
+                    "cannot open the store {}; --store needs a directory that exists or can be made, and can be written",
+                    directory.display()
+                )
+            })?);
+            Ok((Destination::Store(Arc::clone(&store)), Some(store)))
         }
-    };
+    }
+}
+
+/// Starts the upload to the lake, if there is one.
+fn start_upload(keep: &Keep, store: Option<&Store>) -> anyhow::Result<Option<Uploader>> {
+    let Keep::Store { lake: Some(options), .. } = keep else { return Ok(None) };
+    let Some(spool) = store.and_then(Store::spool) else { return Ok(None) };
+    let lake = Lake::create(&options.url).context("cannot open the lake; correct --lake or its variables")?;
+    Ok(Some(Uploader::start(spool, lake).context("cannot start the upload to the lake")?))
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let options = arguments.options.with_file(std::env::args_os().skip(1))?.resolve()?;
+    // Threads inherit the mask, so the signals are blocked before the server starts its threads.
+    let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
+    let listen = options.listen.clone();
+    let (destination, store) = open_destination(&options.keep)?;
+    let uploader = start_upload(&options.keep, store.as_deref())?;
     // The forwarder starts before agents can connect, so that it forwards everything that is stored.
     let forwarder = match &store {
         Some(store) if !options.forward.targets.is_empty() => {
@@ -118,6 +137,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             "cannot write the store at the end; its journal has all data, and the next start reads it",
         )?;
     }
+    // What cannot be uploaded now is uploaded after the next start.
+    drop(uploader);
     tracing::info!(sessions = sessions.len(), "everything received is written");
     Ok(ExitCode::SUCCESS)
 }

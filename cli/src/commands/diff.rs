@@ -27,7 +27,7 @@ Examples:
   tickwalk diff release.tickwalk http://127.0.0.1:4172 --after from=-1h
   tickwalk diff http://127.0.0.1:4172 --before from=-2h --before to=-1h --after from=-1h")]
 pub struct Arguments {
-    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    /// Recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake
     before: Source,
     /// Source to compare with, of the same kinds; without it, both sides come from the first
     after: Option<Source>,

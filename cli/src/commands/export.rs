@@ -35,7 +35,7 @@ Examples:
 
 If several processes are selected, the file has all of them; docs/formats.md says how each format names them.")]
 pub struct Arguments {
-    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    /// Recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake
     #[arg(value_name = "RECORDING|DIR|URL")]
     source: Source,
     /// Format to write [default: by the suffix of FILE]

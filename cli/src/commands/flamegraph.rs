@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Open the page in the browser
     #[arg(long)]
     open: bool,
-    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    /// Recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake
     #[arg(value_name = "RECORDING|DIR|URL", default_value = "recording.tickwalk")]
     source: Source,
     #[command(flatten)]

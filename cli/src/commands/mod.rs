@@ -13,6 +13,7 @@ mod experiment;
 mod export;
 mod flamegraph;
 mod gate;
+mod lake;
 mod list;
 mod live;
 mod live_top;
@@ -89,6 +90,8 @@ enum Verb {
     Serve(serve::Arguments),
     /// Write a page with flame graph, methods and threads as one HTML file
     Flamegraph(flamegraph::Arguments),
+    /// Compact a lake of Parquet files, or remove old ones
+    Lake(lake::Arguments),
     /// Write a profile in the format of another tool
     Export(export::Arguments),
     /// Serve tools for AI assistants over standard input and output (Model Context Protocol)
@@ -134,6 +137,7 @@ impl Cli {
             Verb::Query(arguments) => query::run(arguments),
             Verb::Serve(arguments) => serve::run(arguments),
             Verb::Flamegraph(arguments) => flamegraph::run(arguments),
+            Verb::Lake(arguments) => lake::run(&arguments),
             Verb::Export(arguments) => export::run(arguments),
             Verb::Doctor(arguments) => doctor::run(arguments),
             Verb::Completions(arguments) => manual::completions(&arguments),

@@ -25,7 +25,7 @@ pub struct Arguments {
     /// The question: the path below /api/v1/
     #[arg(value_parser = Offered::new(QUESTIONS))]
     question: String,
-    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    /// Recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake
     source: Source,
     /// Further parameter of the question; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]

@@ -63,7 +63,7 @@ pub struct Arguments {
     /// With --pid: time between two samples of a thread [default: 10ms]
     #[arg(short, long, value_name = "T", requires = "pid")]
     interval: Option<String>,
-    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    /// Recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake
     #[arg(value_name = "RECORDING|DIR|URL", required_unless_present = "pid")]
     source: Option<Source>,
     #[command(flatten)]

@@ -18,7 +18,7 @@ Examples:
   tickwalk tree --min-share 0.2% --depth 200 recording.tickwalk
   tickwalk tree --thread worker --include 'shop.*' http://127.0.0.1:4172")]
 pub struct Arguments {
-    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    /// Recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake
     #[arg(value_name = "RECORDING|DIR|URL", default_value = "recording.tickwalk")]
     source: Source,
     /// Leave out rows with a smaller share of the time

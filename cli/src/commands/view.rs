@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Name of the view
     #[arg(value_parser = Offered::new(VIEWS))]
     name: String,
-    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    /// Recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake
     source: Source,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = rows)]

@@ -16,6 +16,7 @@ use collector::http::Access as HttpAccess;
 use collector::ingest::Access;
 use collector::source_path::SourcePath;
 use collector::store::Retention;
+use lake::storage::LakeUrl;
 use toml::{Table, Value};
 
 use crate::options::forward::{Forward, ForwardArguments};
@@ -61,6 +62,14 @@ pub struct CollectorArguments {
     /// Directory of a store for all sessions, instead of recordings
     #[arg(long, value_name = "DIR", env = "TICKWALK_STORE")]
     store: Option<PathBuf>,
+    /// Write all samples to a lake of Parquet files as well: s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or
+    /// file:///PATH; needs --store, in which they wait for it
+    #[arg(long, value_name = "URL", env = "TICKWALK_LAKE")]
+    lake: Option<LakeUrl>,
+    /// Bytes that wait on the disk while the lake is away; beyond, agents are not acknowledged and keep their data
+    /// [default: 4G]
+    #[arg(long, value_name = "SIZE", env = "TICKWALK_LAKE_SPOOL")]
+    lake_spool: Option<Size>,
     /// Address of the HTTP API, the metrics and the page; needs --store [default: 127.0.0.1:4172]
     #[arg(long, value_name = "ADDR", env = "TICKWALK_HTTP")]
     http: Option<SocketAddr>,
@@ -115,6 +124,9 @@ pub struct CollectorArguments {
 /// Address of the HTTP server by default.
 const DEFAULT_HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4172);
 
+/// Bytes that wait for a lake by default: about an hour of a hundred busy JVMs.
+const DEFAULT_SPOOL: u64 = 4 << 30;
+
 /// Options in effect.
 #[derive(Debug)]
 pub struct CollectorOptions {
@@ -157,16 +169,31 @@ pub enum Keep {
     /// Recordings in this directory.
     Recordings(PathBuf),
     /// A store with an HTTP server.
-    Store { directory: PathBuf, retention: Retention, http: SocketAddr, page: PageArguments },
+    Store {
+        directory: PathBuf,
+        retention: Retention,
+        lake: Option<Box<LakeOptions>>,
+        http: SocketAddr,
+        page: PageArguments,
+    },
+}
+
+/// A lake to which a store writes.
+#[derive(Debug)]
+pub struct LakeOptions {
+    pub url: LakeUrl,
+    /// Maximum bytes that wait.
+    pub spool_bytes: u64,
 }
 
 impl fmt::Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Keep::Recordings(directory) => write!(f, "recordings in {}", directory.display()),
-            Keep::Store { directory, retention, .. } => {
+            Keep::Store { directory, retention, lake, .. } => {
                 let days = retention.age.as_secs() / 86_400;
-                write!(f, "store {}, for {days} days", directory.display())
+                write!(f, "store {}, for {days} days", directory.display())?;
+                lake.as_ref().map_or(Ok(()), |lake| write!(f, ", lake {}", lake.url))
             }
         }
     }
@@ -212,6 +239,10 @@ impl CollectorArguments {
             "--insecure has no effect on {}; leave it out",
             self.listen
         );
+        ensure!(
+            self.lake.is_some() || self.lake_spool.is_none() || self.store.is_none(),
+            "--lake-spool has no effect without --lake; add --lake or leave it out"
+        );
         let forward = self.forward.resolve(self.store.is_some())?;
         let keep = match self.store {
             None => Keep::Recordings(self.dir),
@@ -227,6 +258,10 @@ impl CollectorArguments {
                         minutes: time(self.keep_minutes, default.minutes),
                         hours: time(self.keep_hours, default.hours),
                     },
+                    lake: self.lake.map(|url| {
+                        let spool_bytes = self.lake_spool.map_or(DEFAULT_SPOOL, |Size(bytes)| bytes);
+                        Box::new(LakeOptions { url, spool_bytes })
+                    }),
                     http: self.http.unwrap_or(DEFAULT_HTTP),
                     page: self.page,
                 }
@@ -246,6 +281,8 @@ impl CollectorArguments {
     /// Returns an option that was given and has an effect on a store only.
     fn option_of_store(&self) -> Option<&'static str> {
         let given = [
+            ("--lake", self.lake.is_some()),
+            ("--lake-spool", self.lake_spool.is_some()),
             ("--http", self.http.is_some()),
             ("--http-token-file", self.page.http_token_file.is_some()),
             ("--http-insecure", self.page.http_insecure),
@@ -326,7 +363,7 @@ mod tests {
     fn options_come_before_the_file_and_the_file_before_defaults() {
         let file = "store = \"/a\"\nkeep = \"7d\"\nkeep_bytes = \"1G\"\nsource_path = [\"a\", \"b\"]\nhttp_insecure = true\n";
         let options = parsed(file, &["--keep", "1m"]).expect("good file");
-        let Keep::Store { directory, retention, http, page } = options.keep else { panic!("a store") };
+        let Keep::Store { directory, retention, http, page, .. } = options.keep else { panic!("a store") };
         assert_eq!(directory, PathBuf::from("/a"));
         assert_eq!((retention.age.as_secs(), retention.bytes), (60, 1 << 30));
         assert_eq!(retention.minutes, Retention::default().minutes);

@@ -17,13 +17,20 @@ use profile::source::recording::keep_existing;
 use tempfile::TempDir;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
 
 /// Sends log events of `level` and above to standard error; the filter in `TICKWALK_LOG` overrides `level`.
 pub fn start_log(level: Level) {
-    let filter = EnvFilter::builder()
+    let mut filter = EnvFilter::builder()
         .with_default_directive(level.into())
         .with_env_var("TICKWALK_LOG")
         .from_env_lossy();
+    // It reports each attempt of a request to a lake that is away.
+    if std::env::var_os("TICKWALK_LOG").is_none()
+        && let Ok(quiet) = "object_store=warn".parse::<Directive>()
+    {
+        filter = filter.add_directive(quiet);
+    }
     // In files and in the journal, the codes of colours would remain.
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -1,4 +1,4 @@
-//! Sources of profiles: a recording, a store that no collector has open, or a running collector.
+//! Sources of profiles: a recording, a store that no collector has open, a running collector, or a lake.
 
 pub mod file_format;
 
@@ -15,6 +15,8 @@ use clap::Args;
 use collector::http::Served;
 use collector::source_path::{SourcePath, WithSources};
 use collector::store::{Store, is_partition};
+use lake::read::Selected;
+use lake::storage::{Lake, LakeError, LakeUrl};
 use profile::api::question;
 use profile::export::{self, Options};
 use profile::query::error::QueryError;
@@ -36,20 +38,24 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Parameters of a question as names and values.
 pub type Pairs = Vec<(String, String)>;
 
-/// A recording (FILE), a store (DIR), or a collector (`http(s)://HOST:PORT`) with headers for its requests.
+/// A recording (FILE), a store (DIR), a collector (`http(s)://HOST:PORT`) with headers for its requests, or a lake.
 #[derive(Clone, Debug)]
 pub enum Source {
     Path(PathBuf),
     Url(String, Vec<Header>),
+    Lake(LakeUrl),
 }
 
 /// Name and value of a request header.
 pub type Header = (String, String);
 
 impl FromStr for Source {
-    type Err = std::convert::Infallible;
+    type Err = LakeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if LakeUrl::is_one(text) {
+            return Ok(Source::Lake(text.parse()?));
+        }
         Ok(match text.starts_with("http://") || text.starts_with("https://") {
             true => Source::Url(text.trim_end_matches('/').to_owned(), Vec::new()),
             false => Source::Path(text.into()),
@@ -62,6 +68,7 @@ impl fmt::Display for Source {
         match self {
             Source::Path(path) => path.display().fmt(f),
             Source::Url(url, _) => f.write_str(url),
+            Source::Lake(url) => url.fmt(f),
         }
     }
 }
@@ -72,6 +79,7 @@ impl Source {
         match self {
             Source::Path(path) => Ok(question::answer(&*open(path)?, question, pairs, now_ns())?.bytes),
             Source::Url(url, headers) => fetch(url, headers, question, pairs),
+            Source::Lake(url) => Ok(question::answer(&select(url, pairs)?, question, pairs, now_ns())?.bytes),
         }
     }
 
@@ -90,6 +98,10 @@ impl Source {
         match self {
             Source::Path(_) if !texts.is_empty() => {
                 let source = WithSources { samples: self.open_to_serve()?.0, texts };
+                Ok(question::answer(&source, question, pairs, now_ns())?.bytes)
+            }
+            Source::Lake(url) if !texts.is_empty() => {
+                let source = WithSources { samples: Arc::new(select(url, pairs)?) as Served, texts };
                 Ok(question::answer(&source, question, pairs, now_ns())?.bytes)
             }
             _ => self.ask(question, pairs),
@@ -115,6 +127,10 @@ impl Source {
                 pairs.extend(options.pairs());
                 Ok(out.write_all(&fetch(url, headers, "export", &pairs)?)?)
             }
+            Source::Lake(url) => {
+                let selection = Selection::of(pairs)?;
+                Ok(export::write(&select(url, pairs)?, &selection, format, options, now_ns(), out)?)
+            }
         }
     }
 
@@ -126,6 +142,7 @@ impl Source {
                 _ => one == other,
             },
             (Source::Url(one, _), Source::Url(other, _)) => one == other,
+            (Source::Lake(one), Source::Lake(other)) => one == other,
             _ => false,
         }
     }
@@ -149,7 +166,7 @@ impl Source {
         match self {
             Source::Path(path) if path.is_dir() => path.join("flamegraph.html"),
             Source::Path(path) => path.with_extension("html"),
-            Source::Url(..) => PathBuf::from("flamegraph.html"),
+            Source::Url(..) | Source::Lake(_) => PathBuf::from("flamegraph.html"),
         }
     }
 
@@ -166,6 +183,9 @@ impl Source {
                     "{url} is a running collector, which serves its page itself; name a recording or a store directory"
                 )
             }
+            Source::Lake(url) => {
+                bail!("{url} is a lake, which cannot be served; name a recording or a store directory")
+            }
         }
     }
 }
@@ -179,6 +199,18 @@ pub fn check_output<'s>(
     let Some(path) = path else { return Ok(()) };
     output::check_writable(path)?;
     sources.into_iter().try_for_each(|source| source.check_apart(path))
+}
+
+/// Reads the part of a lake that a question with the parameters `pairs` is about.
+fn select(url: &LakeUrl, pairs: &[(String, String)]) -> anyhow::Result<Selected> {
+    let mut selection = Selection::default();
+    // Other parameters are those of the question, which checks them.
+    for (name, value) in pairs {
+        selection.set(name, value)?;
+    }
+    let selected = Selected::read(&Lake::open(url)?, &selection, now_ns())?;
+    tracing::debug!(bytes = selected.read_bytes, doubled = selected.doubled, "read from the lake");
+    Ok(selected)
 }
 
 /// Opens the recording or store at `path`.

@@ -45,7 +45,7 @@ const fn optional(name: &'static str, meaning: &'static str) -> Parameter {
 }
 
 const SOURCE: Parameter =
-    required("source", "recording, directory of a store, or http://HOST:PORT of a collector");
+    required("source", "recording, directory of a store, http://HOST:PORT of a collector, or URL of a lake");
 const LIMIT: Parameter = optional("limit", "most rows, 20 by default");
 const MIN_SHARE: Parameter = optional("min_share", "least share of a row, such as 0.5%; 1% by default");
 const DEPTH: Parameter = optional("depth", "most frames of a path, 64 by default");
@@ -220,7 +220,7 @@ impl Call<'_> {
     }
 
     fn source(&self, name: &str) -> anyhow::Result<Source> {
-        let Ok(source) = Source::from_str(self.value(name).unwrap_or_default());
+        let source = Source::from_str(self.value(name).unwrap_or_default())?;
         Ok(self.selection.with_headers(source))
     }
 
