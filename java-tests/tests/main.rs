@@ -36,6 +36,7 @@ mod inlining;
 mod interpreted;
 mod jfr_export;
 mod known_steps;
+mod lake;
 mod lambdas;
 mod modes;
 mod native_frames;
