@@ -37,7 +37,7 @@ on_every_jdk! { concurrent;
         assert!(sum + span_tolerance_ns(TICK_NS) >= truth, "{sum} of {truth}");
         let processes = tickwalk_json(&["query", "processes", &url]);
         let service = processes["processes"][0]["service"].as_str().expect("a process");
-        let sql = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lake/sql").display().to_string();
+        let sql = Path::new(env!("CARGO_MANIFEST_DIR")).join("../collector/lake/sql").display().to_string();
         let lake = lake.display().to_string();
         let clickhouse = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/clickhouse");
         let packages = clickhouse.display().to_string();

@@ -16,7 +16,7 @@ pub const CRATES: &[&str] = &[
     "agent/options",
     "cli",
     "collector",
-    "lake",
+    "collector/lake",
     "profile",
     "java-tests",
     "java-tests/agct",

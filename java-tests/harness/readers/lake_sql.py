@@ -1,4 +1,4 @@
-"""Prints the hot methods of a lake in a directory as SQL engines find them, by the views in lake/sql.
+"""Prints the hot methods of a lake in a directory as SQL engines find them, by the views in collector/lake/sql.
 
 usage: lake_sql.py DIRECTORY SQL_DIRECTORY SERVICE [CHDB_DIRECTORY]
 Prints {engine: {method: [self_ns, total_ns, self_samples]}} as JSON.
