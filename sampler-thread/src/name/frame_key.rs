@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_has_no_key() {
+    fn a_frame_that_does_not_fit_has_no_key() {
         let key = |method, bci, kind| FrameKey::new(Method(method), bci, kind);
         assert_eq!(key(1 << 48, 0, FrameKind::C2), None);
         assert_eq!(key(12, 0, FrameKind::C2), None);

@@ -85,7 +85,7 @@ impl FrameNames {
         Self { has_positions, routines, shown, ..Self::default() }
     }
 
-    /// Begins a stack: forgets what the VM unloaded, and native frames that may have another name by now.
+    /// Begins a stack: removes unloaded methods, and native frames whose names may have changed.
     pub(super) fn begin(&mut self, change: Change, libraries: &NativeLibraries) {
         let is_full = self.frames.exceeds(MAX_CACHED)
             || self.methods.exceeds(MAX_CACHED)
@@ -103,7 +103,7 @@ impl FrameNames {
         self.native.begin(libraries);
     }
 
-    /// Forgets all ids, but not the dictionaries.
+    /// Removes all ids, but not the dictionaries.
     pub fn forget_ids(&mut self) {
         let dictionaries = std::mem::take(&mut self.dictionaries);
         let routines = Arc::clone(&self.routines);
@@ -111,7 +111,7 @@ impl FrameNames {
         *self = Self { dictionaries, has_positions, shown, routines, ..Self::default() };
     }
 
-    /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
+    /// Removes the methods that `change` made uncertain; the dictionaries keep their ids.
     pub(super) fn forget(&mut self, change: Change) {
         let Self { methods, symbols, frames, groups, compiling, .. } = self;
         match change {
@@ -167,7 +167,7 @@ impl FrameNames {
         }
     }
 
-    /// Forgets the ids of groups.
+    /// Removes the ids of groups.
     pub(super) fn forget_groups(&mut self) {
         self.groups.clear();
     }

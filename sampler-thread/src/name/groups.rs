@@ -71,7 +71,7 @@ impl Groups {
         }
     }
 
-    /// Forgets all ids.
+    /// Removes all ids.
     pub(super) fn clear(&mut self) {
         self.lines.fill(Line::default());
         self.used = 0;

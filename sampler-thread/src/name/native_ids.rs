@@ -26,7 +26,7 @@ pub(super) struct NativeIds {
 }
 
 impl NativeIds {
-    /// Forgets the pcs that may have another name by now.
+    /// Removes the pcs whose names may have changed.
     pub(super) fn begin(&mut self, libraries: &NativeLibraries) {
         let now = (libraries.list(), libraries.places());
         let before = std::mem::replace(&mut self.libraries, now);

@@ -4,7 +4,7 @@
 
 use stackwalk::Frame;
 
-/// Which frames of a stack are shown.
+/// The kinds of frames that are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
     /// Frames of native libraries.

@@ -162,7 +162,7 @@ impl StackNamer {
         ids.extend(trace.frames.iter().map(|&(method, bci)| names.traced(Method(method), bci, &cached)));
     }
 
-    /// Forgets what may not hold for a stack that was sampled at `ticks`.
+    /// Removes names that may be wrong for a stack that was sampled at `ticks`.
     fn begin(&mut self, walker: &mut StackWalker, ticks: u64) {
         let change = walker.lifetime.take_change();
         let (lines, since) = &mut self.lines;
@@ -219,7 +219,7 @@ impl StackNamer {
         ids.extend(names.thread(thread));
     }
 
-    /// Returns whether nothing was unloaded while unproven names were read; forgets them otherwise.
+    /// Returns whether nothing was unloaded while unproven names were read; removes them otherwise.
     fn prove<M: Memory>(&mut self, memory: &M, lifetime: &mut Lifetime) -> bool {
         let unproven = std::mem::take(&mut self.names.unproven);
         if unproven.is_empty() {

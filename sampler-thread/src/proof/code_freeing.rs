@@ -6,8 +6,8 @@
 //! From JDK 20 on code is freed by collections that look at the old generation alone (Serial and Parallel: full
 //! ones; G1: full ones and the pause that ends a marking), which the VM counts when they begin.
 //!
-//! Up to JDK 19 only a sweeper thread frees code, outside of pauses, in numbered rounds (sweeps). The VM turns code into
-//! a zombie only when no stack refers to it.
+//! Up to JDK 19 only a sweeper thread frees code, outside of pauses, in numbered rounds (sweeps). The VM turns code
+//! into a zombie only when no stack refers to it.
 //! - JDK 17 to 19: a sweep frees only what an earlier sweep turned into a zombie. If sweep `n` had ended before the
 //!   sample, the code was no zombie after it, so sweep `n + 2` is the first that can free the code. The code is still
 //!   there while at most `n + 1` sweeps have begun.

@@ -73,7 +73,7 @@ impl<M: Memory> StackPrinter<M> {
         self.print_from(snapshot, ticks, |_, _| 0, out)
     }
 
-    /// As [`Self::print`], for the thread in which the process dies: the stack begins with the function that failed.
+    /// Prints the stack of the thread in which the process dies, from the function that failed on.
     /// The frames of the handler that looked at the fault, and those of abort(3), are left out.
     pub fn print_dying(&mut self, snapshot: &Snapshot<'_>, ticks: u64, out: &mut String) -> bool {
         self.print_from(snapshot, ticks, Self::failed, out)

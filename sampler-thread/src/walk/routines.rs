@@ -2,7 +2,7 @@
 //!
 //! Problem: hundreds of routines share one blob of the code cache, whose name (`StubRoutines (2)`, `vtable chunks`)
 //! says nothing about the one that ran.
-//! Approach: the VM reports each routine with its name when it generates it, and all of them to an agent that asks. The
+//! Approach: the VM reports each routine with its name when it generates it, and all of them on request. The
 //! agent adds them here; the sampler thread looks the pc of a stub up. The list of all comes on a thread of the
 //! program, which only copies it; whoever looks up next puts it into the table.
 //! Invariant: a name is a copy made when the routine was reported; a later routine at the same address replaces it, and
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_new_code_overlaps_is_gone() {
+    fn a_routine_that_new_code_overlaps_is_gone() {
         let routines = Routines::default();
         routines.add(100, 20, "a");
         routines.add(120, 20, "b");

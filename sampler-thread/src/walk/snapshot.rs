@@ -4,10 +4,10 @@
 //! SnapshotHead  stack bytes, padded to 16   { ChunkHead (16)  chunk bytes, padded to 16 }...  name bytes
 //! ```
 //!
-//! Problem: the handler's cost must be measured in production, but counting it in shared memory would cost more than the
-//! handler itself.
-//! Approach: each run stores its length in the thread's slot, and the thread's next run copies it into its snapshot; only
-//! the last run of each thread is not counted.
+//! Problem: the handler's cost must be measured in production, but counting it in shared memory would cost more than
+//! the handler itself.
+//! Approach: each run stores its length in the thread's slot, and the thread's next run copies it into its snapshot;
+//! only the last run of each thread is not counted.
 //! Invariant: the layout is defined in this module only.
 
 use proto::characters::from_utf16;

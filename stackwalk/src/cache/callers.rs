@@ -26,8 +26,8 @@ impl ScopeCache {
         (is_same && (step.scopes().is_some() || self.has_kept_scopes(pc, step))).then_some(step)
     }
 
-    /// Returns whether the scopes of a step that do not fit its line are still there. Their memory is given to other pcs
-    /// in its order, so the key is overwritten before the scopes.
+    /// Returns whether the scopes of a step that do not fit its line are still there. Their memory is given to other
+    /// pcs in its order, so the key is overwritten before the scopes.
     #[inline]
     fn has_kept_scopes(&self, pc: u64, step: Step<'_>) -> bool {
         let at = step.first().wrapping_sub(BEFORE_SCOPES);

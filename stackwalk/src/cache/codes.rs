@@ -36,14 +36,14 @@ pub(crate) struct Code {
     pub(crate) kind: CompiledKind,
     /// True if its debug information marks ranges; `None` until that is looked up.
     pub(super) has_ranges: Option<bool>,
-    /// Where the copy of its debug information is.
+    /// Place of the copy of its debug information.
     pub(super) copy: CopyPlace,
     pub(super) serial: u32,
     generation: u32,
     is_used: bool,
 }
 
-/// Where the copy of debug information is, if there is one: four bytes, so that one compilation takes 48.
+/// Place of a copy of debug information, or none: four bytes, so that one compilation takes 48.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CopyPlace(u32);
 
@@ -100,7 +100,7 @@ pub(super) struct Codes {
     generation: u32,
     /// Only code known before this generation may be walked.
     restriction: Option<u32>,
-    /// Where stubs were that may be freed at any time, ascending and apart.
+    /// Ranges of stubs that may be freed at any time, ascending and disjoint.
     stub_places: Arc<[Range<u64>]>,
     /// Only code known before this generation may be walked there.
     stub_restriction: u32,
@@ -244,7 +244,7 @@ impl Codes {
         place as u32
     }
 
-    /// Forgets where copies were.
+    /// Removes the places of copies.
     pub(super) fn forget_copies(&mut self) {
         self.known.iter_mut().for_each(|code| code.copy = CopyPlace::NONE);
     }

@@ -1,8 +1,7 @@
 //! From the hash of a key to a number, in buckets of one cache line.
 //!
 //! Approach: each slot holds a number and a few bits of the hash, so that a lookup reads one line and seldom compares a
-//! key in vain. The user keeps keys and tells whether a number belongs to one. The buckets in use double as entries are
-//! added.
+//! key in vain. The user keeps the keys and compares them. The buckets in use double as entries are added.
 //! Invariant: nothing is allocated after [`Index::new`], and no entry is displaced before a bucket is full.
 
 use alloc::boxed::Box;

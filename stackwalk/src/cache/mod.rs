@@ -358,7 +358,7 @@ impl ScopeCache {
         self.codes.get(number)?.has_ranges
     }
 
-    /// Remembers whether a compilation's debug information marks ranges.
+    /// Stores whether a compilation's debug information marks ranges.
     pub(crate) fn set_has_ranges(&mut self, number: u32, has_ranges: Option<bool>) {
         if let Some(code) = self.codes.get_mut(number) {
             code.has_ranges = has_ranges;

@@ -21,7 +21,7 @@ const LIVE: u64 = 1 << 24;
 const USED: u64 = 1 << 25;
 const OWNER_SHIFT: u32 = 32;
 
-/// What happened to a record while room was made.
+/// The fate of a record when room was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reclaimed {
     /// It lies elsewhere.
@@ -34,7 +34,7 @@ pub(crate) enum Reclaimed {
 #[derive(Debug)]
 pub(crate) struct Ring {
     cells: Box<[Cell]>,
-    /// Where the next record begins.
+    /// Start of the next record.
     head: usize,
     /// The oldest record.
     tail: usize,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_survives_a_flood_of_what_is_not() {
+    fn used_records_survive_a_flood_of_unused_ones() {
         let mut ring = Ring::new(CAPACITY);
         let mut model = BTreeMap::new();
         append(&mut ring, &mut model, 1, &[[7; 8]; 3]);

@@ -7,7 +7,7 @@
 //! out of such a frame takes, and the innermost methods where there are few. A pair has two places; of two steps in its
 //! way, one that was not used is replaced first.
 //! Invariants: a line is used only if the code has the same identity as when the line was made. A pair that is here was
-//! not contradicted by the call (`walker::called`), which may lead elsewhere by now. The code of a line may be used by
+//! not contradicted by the call (`walker::called`), which may have changed since. The code of a line may be used by
 //! every walk that is not restricted (`super::codes`).
 
 use super::compiled_pc::{CompiledKind, CompiledPc};
@@ -37,7 +37,7 @@ pub(super) struct Steps(Lines);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step<'c> {
     line: &'c [u64; LINE],
-    /// Where the line is.
+    /// Number of the line.
     pub(crate) position: u32,
 }
 

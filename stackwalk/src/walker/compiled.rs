@@ -33,7 +33,7 @@ impl<M: Memory> Walk<'_, M> {
         self.cache.find_pc(cursor.pc, cursor.matched(), |blob| Identity::read(layout, memory, blob).ok())
     }
 
-    /// Decodes the code of `blob` at a cursor's pc and remembers it.
+    /// Decodes the code of `blob` at a cursor's pc and caches it.
     pub(super) fn decode(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<CompiledPc, Stop> {
         let layout = &self.hotspot.layout.nmethod;
         let unknown = Stop::UnknownCode(cursor.pc);
@@ -62,7 +62,7 @@ impl<M: Memory> Walk<'_, M> {
         packed
     }
 
-    /// Decodes and remembers, with `scopes` as a buffer.
+    /// Decodes and caches, with `scopes` as a buffer.
     fn decode_into(
         &mut self,
         cursor: Cursor,

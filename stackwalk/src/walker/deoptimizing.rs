@@ -1,10 +1,10 @@
 //! Deoptimisation: a thread replaces its newest compiled frame by interpreter frames.
 //!
-//! Problem: compiled code whose assumptions break is left through a stub (uncommon trap, deoptimisation handler) that calls
-//! the VM twice; a program whose assumptions break often spends a tenth of its time there.
-//! Approach: until the first call has collected the values, the compiled frame lies below the stub's, as a caller like any
-//! other. Then it is replaced by interpreter frames, as many as methods were inlined, whose frame records are set but
-//! whose methods are filled in only by the second call. Their methods are those of the compiled code, which the VM
+//! Problem: compiled code whose assumptions break is left through a stub (uncommon trap, deoptimisation handler) that
+//! calls the VM twice; a program whose assumptions break often spends a tenth of its time there.
+//! Approach: until the first call has collected the values, the compiled frame lies below the stub's, as a caller like
+//! any other. Then it is replaced by interpreter frames, as many as methods were inlined, whose frame records are set
+//! but whose methods are filled in only by the second call. Their methods are those of the compiled code, which the VM
 //! keeps in the thread's `vframeArray`; the signal handler copies the sp and pc of the frame from there.
 //!
 //! ```text
@@ -76,7 +76,7 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit, next })
     }
 
-    /// As [`Self::step_deoptimization`], for a stub stopped at an arbitrary instruction.
+    /// The same step from a stub that was interrupted at any instruction.
     pub(super) fn interrupted_deoptimization(
         &mut self,
         cursor: Cursor,

@@ -48,7 +48,8 @@ impl<M: Memory> Walk<'_, M> {
         self.unwind(cursor, size, rule)
     }
 
-    /// Returns how much the entry code at `pc` has put on the stack; `None` if there is only one entry, or in other code.
+    /// Returns how much the entry code at `pc` has put on the stack; `None` if there is only one entry, or in other
+    /// code.
     pub(super) fn taken_by_entry(&self, pc: u64, blob: &CodeBlob) -> Option<Taken> {
         let layout = &self.hotspot.layout.nmethod;
         if !layout.has_value_classes || blob.kind != BlobKind::Nmethod || blob.frame_complete? <= pc {
@@ -68,7 +69,7 @@ impl<M: Memory> Walk<'_, M> {
         self.unwind(at, 0, rule).filter(|caller| self.is_caller(caller))
     }
 
-    /// The caller of a stub whose frame is told by following its code from its first instruction on: one that moves
+    /// The caller of a stub whose frame is found by following its code from its first instruction on: one that moves
     /// the fields of a value object, and a stub with a frame of fixed size, which may call the former when its frame
     /// is gone.
     ///

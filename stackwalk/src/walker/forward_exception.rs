@@ -2,7 +2,7 @@
 //!
 //! Problem: no call leads to it. The interpreter, wrappers of native methods and stubs jump to it when the VM has left
 //! an exception, with the return address that they would return to on top of the stack.
-//! Approach: its place tells it from other routines, and its code tells where the return address is.
+//! Approach: the routine is found by its place, and the return address by its code.
 //! Sources: `generate_initial_stubs` (`generate_initial` before JDK 21) in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 11
 //! to 25, makes this routine first and the call stub second (26 to 28: -XX:+PrintStubCode); `call_VM_base` in
 //! `cpu/x86/macroAssembler_x86.cpp` and `generate_native_wrapper` in `cpu/x86/sharedRuntime_x86_64.cpp` jump to it.

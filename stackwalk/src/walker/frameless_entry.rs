@@ -3,7 +3,7 @@
 //! Problem: the interpreter's entries of `Math` and checksum methods call a routine and return to their caller without
 //! a frame of their own. fp is then the caller's: that of its frame if it is interpreted, but of any older frame if it
 //! is compiled.
-//! Approach: the code behind the call tells such an entry and where its return address is. r13 is the caller's sp,
+//! Approach: the code behind the call shows such an entry and the place of its return address. r13 is the caller's sp,
 //! which the routine leaves alone; that of a compiled caller must lie just above, where an adapter has put the
 //! arguments. The entry's method is not shown: nothing proves which one it is.
 //! Source: `gen_c2i_adapter` in `cpu/x86/sharedRuntime_x86_64.cpp`; the rest is at [`frameless_return`].

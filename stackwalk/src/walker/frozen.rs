@@ -91,7 +91,7 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// As [`Self::step_thaw`] for a stub stopped at any instruction.
+    /// Steps out of a thaw stub that was interrupted at any instruction.
     ///
     /// The stub sets sp to the continuation's entry and reserves space for frames: the words at its sp and fp are the
     /// carrier's, or stale. Only at its last instructions, where it returns to the newest frame, are the frames thawed.

@@ -1,4 +1,4 @@
-//! Blobs that are entered by a jump, so that no return address tells which code entered them.
+//! Blobs that are entered by a jump, so that no return address shows which code entered them.
 //!
 //! A poll in a loop faults, and the VM's signal handler continues in the blob with the frame untouched. The polled pc
 //! is in `JavaThread::_saved_exception_pc`; the blob later stores it in the slot that it pushed for the return address.

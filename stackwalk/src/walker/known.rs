@@ -96,7 +96,7 @@ impl<'w, M: Memory> Walk<'w, M> {
         }
     }
 
-    /// Where the cache has the step to the frame at `cursor`, if the short way may begin there.
+    /// Returns the cache's number of the step to the frame at `cursor`, if the short way may begin there.
     fn known_step(&self, cursor: &Cursor) -> Option<u32> {
         let is_met = cursor.doing == Doing::CallingJava && cursor.pc == self.call.pc;
         self.call.known.filter(|_| is_met && self.cache.has_steps())

@@ -83,7 +83,7 @@ impl<'a, M: Memory> Walker<'a, M> {
         self.frames_with(capture, stack, Frozen::NONE)
     }
 
-    /// As [`Walker::frames`], with a virtual thread's older frames in `frozen`.
+    /// Returns the frames of a stack, with a virtual thread's older frames in `frozen`.
     pub fn frames_with<'w>(
         &'w mut self,
         capture: &Capture,
@@ -95,7 +95,7 @@ impl<'a, M: Memory> Walker<'a, M> {
         frames.unwrap_or(Frames::NOT_STARTED)
     }
 
-    /// As [`Walker::frames_with`], at a place of the caller's: the value is large for the stack of a signal handler.
+    /// Makes the same iterator in `place`, because it is large for the stack of a signal handler.
     pub fn frames_in<'w>(
         &'w mut self,
         place: &mut Option<Frames<'w, M>>,

@@ -15,7 +15,7 @@ const FAR_REACH: u64 = 64 << 10;
 /// Bytes before the code that are searched: two tables of a `switch` with 200 cases.
 const TABLE_REACH: u64 = 4096;
 
-/// Which instruction was running when a thread was interrupted.
+/// The instruction that was running when a thread was interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Running {
     /// The one before the pc.

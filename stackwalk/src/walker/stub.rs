@@ -1,6 +1,6 @@
 //! Stubs and adapters stopped at an arbitrary instruction: VM code that is neither compiled Java nor interpreter.
 //!
-//! Each kind has its own frame shapes. The code around the pc tells which applies, and a return address at the place
+//! Each kind has its own frame shapes. The code around the pc shows which applies, and a return address at the place
 //! that the shape names proves it.
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};

@@ -104,7 +104,7 @@ pub(super) enum Code {
     Blob(CodeBlob),
 }
 
-/// Where the Java frames below a run of native frames continue.
+/// The place where Java frames continue below a run of native frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NativeOrigin {
     /// At Java code that called without setting an anchor, if there is any.
@@ -180,12 +180,12 @@ pub(super) struct Call {
     pub(super) pc: u64,
     /// The method of the frame, 0 if it was not compared.
     pub(super) callee: u64,
-    /// Where the cache has this step, if a walk has taken it before.
+    /// The cache's number of this step, if a walk has taken it before.
     pub(super) known: Option<u32>,
 }
 
 impl Call {
-    /// Forgets the call.
+    /// Clears the call.
     pub(super) fn forget(&mut self) {
         (self.pc, self.callee, self.known) = (0, 0, None);
     }

@@ -104,7 +104,7 @@ impl Hashes {
         place.copied().unwrap_or(id.into())
     }
 
-    /// Forgets all entries; the next one has the id `first`.
+    /// Removes all entries; the next one gets the id `first`.
     fn forget(&mut self, first: u32) {
         *self = Self::from(first);
     }
@@ -276,7 +276,7 @@ impl Dictionaries {
         self.pending.len()
     }
 
-    /// Forgets the sent entries, which are then sent again with their next use.
+    /// Clears the marks of sent entries, which are then sent again with their next use.
     pub fn forget(&mut self) {
         self.strings = self.strings.forgotten();
         self.methods = self.methods.forgotten();

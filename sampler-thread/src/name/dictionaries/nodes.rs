@@ -115,7 +115,7 @@ impl Nodes {
         }
     }
 
-    /// Forgets all nodes; their ids are not reused.
+    /// Removes all nodes; their ids are not reused.
     pub(super) fn forget(&mut self) {
         *self = Self::from(self.used + 1);
     }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_gets_a_new_id() {
+    fn a_removed_node_gets_a_new_id() {
         let mut nodes = Nodes::from(1);
         let root = nodes.child(Node::NONE, 1).0;
         let old = leaf(&mut nodes, root, &[5, 6]).0;

@@ -241,8 +241,8 @@ impl StackWalker {
         self.libraries.preload(&vm.memory);
     }
 
-    /// As [`StackWalker::refresh_libraries`]. The second call prepares what pauses need later, because programs that
-    /// print a line end before it; returns whether this is the second.
+    /// Refreshes the libraries. The second call also prepares for pauses, because programs that only print a line end
+    /// before it; returns whether this is the second.
     pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>, loads: Option<u64>) -> bool {
         self.refresh_libraries(vm, loads);
         let is_second = self.refreshes == 1;
