@@ -25,12 +25,7 @@ const FUNCTION_LINES: usize = 80;
 /// Longer functions, as "file: function".
 const LONG_FUNCTIONS: &[&str] = &[];
 /// Files whose functions take tuples, and how many such parameters each has.
-const TUPLE_PARAMETERS: &[(&str, usize)] = &[
-    ("java-tests/agct/src/record.rs", 1),
-    ("stackwalk/src/walker/compiled.rs", 5),
-    ("stackwalk/src/walker/running.rs", 2),
-    ("stackwalk/src/walker/signal.rs", 1),
-];
+const TUPLE_PARAMETERS: &[(&str, usize)] = &[("java-tests/agct/src/record.rs", 1)];
 /// Files that the cargo feature of developers' hooks switches parts of.
 const HOOKS: &[&str] = &["agent/src/hooks/mod.rs", "agent/options/src/kinds/debug.rs"];
 /// Folders whose files may keep state behind a lock for the whole process.

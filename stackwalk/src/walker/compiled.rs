@@ -1,4 +1,4 @@
-//! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
+//! Compiled code at a pc: from the cache, or decoded from the nmethod and cached.
 
 use alloc::boxed::Box;
 use core::cell::RefCell;
@@ -26,7 +26,7 @@ const CONTINUATION_YIELD: &[u8] = b"doYield";
 const CONTINUATION_YIELD_CALLER: &[u8] = b"yield0";
 
 impl<M: Memory> Walk<'_, M> {
-    /// The remembered code at a cursor's pc, if it is still the same code.
+    /// The cached code at a cursor's pc, if it is still the same code.
     pub(super) fn remembered(&mut self, cursor: Cursor) -> Option<CompiledPc> {
         let layout = &self.hotspot.layout.nmethod;
         let memory = self.memory;
@@ -57,34 +57,32 @@ impl<M: Memory> Walk<'_, M> {
         }
         // Taken out of the cache, which decoding uses as well.
         let mut scopes = self.cache.scopes.take().ok_or(unknown)?;
-        let packed = self.decode_into(cursor, blob, (number, identity, own), &mut scopes[..]);
+        scopes[0] = own;
+        let packed = self.decode_into(cursor, blob, KnownCode { number, identity }, &mut scopes[..]);
         self.cache.scopes = Some(scopes);
         packed
     }
 
-    /// Decodes and caches, with `scopes` as a buffer.
+    /// Decodes and caches, with `scopes` as a buffer, whose first is the code's own method.
     fn decode_into(
         &mut self,
         cursor: Cursor,
         blob: &CodeBlob,
-        (number, identity, own): (u32, Identity, u64),
+        code: KnownCode,
         scopes: &mut [u64],
     ) -> Result<CompiledPc, Stop> {
         let layout = &self.hotspot.layout.nmethod;
         let unknown = Stop::UnknownCode(cursor.pc);
-        if let Some(first) = scopes.first_mut() {
-            *first = own;
-        }
         let count = match blob.kind {
             BlobKind::NativeWrapper => 1,
-            _ => self.decode_scopes(cursor, blob, (number, identity), scopes)?,
+            _ => self.decode_scopes(cursor, blob, code, scopes)?,
         };
         // The nmethod may have been freed and its debug information reused while it was being read.
-        if Identity::read(layout, self.memory, blob.address)? != identity {
+        if Identity::read(layout, self.memory, blob.address)? != code.identity {
             return Err(unknown);
         }
         let scopes = scopes.get(..count).unwrap_or_default();
-        self.cache.insert_pc(cursor.pc, cursor.matched(), number, scopes).ok_or(unknown)
+        self.cache.insert_pc(cursor.pc, cursor.matched(), code.number, scopes).ok_or(unknown)
     }
 
     /// Records the compilation at `blob`; returns its number.
@@ -131,19 +129,18 @@ impl<M: Memory> Walk<'_, M> {
         &mut self,
         cursor: Cursor,
         blob: &CodeBlob,
-        (number, identity): (u32, Identity),
+        code: KnownCode,
         scopes: &mut [u64],
     ) -> Result<usize, Stop> {
-        let hotspot = self.hotspot;
+        let (hotspot, memory, number) = (self.hotspot, self.memory, code.number);
         let mut ranges = Ranges { known: self.cache.has_ranges(number) };
         if self.cache.copy(number).is_none() {
             let debug = hotspot.layout.nmethod.debug_info(self.memory, blob)?;
             let debug = debug.ok_or(Stop::UnknownCode(cursor.pc))?;
-            if debug.is_loaded(self.memory) || !self.copy_debug_info(blob, (number, identity), &debug) {
-                let mut bytes = Windowed::new(self.memory, &mut self.cache.windows, &debug);
-                let code = &self.cache.code;
-                let vm = (hotspot, self.memory, code);
-                let count = scopes_at(vm, &mut bytes, cursor, blob, (scopes, &mut ranges));
+            if debug.is_loaded(memory) || !self.copy_debug_info(blob, code, &debug) {
+                let mut bytes = Windowed::new(memory, &mut self.cache.windows, &debug);
+                let at = CodeAt { hotspot, memory, buffer: &self.cache.code, cursor, blob };
+                let count = at.scopes(&mut bytes, scopes, &mut ranges);
                 // An nmethod that is freed loses its blocks before its identity.
                 if hotspot.layout.nmethod.debug_info(self.memory, blob)? != Some(debug) {
                     return Err(Stop::UnknownCode(cursor.pc));
@@ -156,8 +153,8 @@ impl<M: Memory> Walk<'_, M> {
         let unknown = Stop::UnknownCode(cursor.pc);
         let mut bytes = self.cache.copy(number).ok_or(unknown)?;
         // Bytes that the copy lacks are bytes that the nmethod does not have.
-        let vm = (hotspot, self.memory, &self.cache.code);
-        let count = scopes_at(vm, &mut bytes, cursor, blob, (scopes, &mut ranges));
+        let at = CodeAt { hotspot, memory, buffer: &self.cache.code, cursor, blob };
+        let count = at.scopes(&mut bytes, scopes, &mut ranges);
         self.cache.set_has_ranges(number, ranges.known);
         count.map_err(|stop| match stop {
             Stop::Unreadable(_) => unknown,
@@ -166,13 +163,8 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Copies a compilation's debug information by two reads; returns whether it could.
-    fn copy_debug_info(
-        &mut self,
-        blob: &CodeBlob,
-        (number, identity): (u32, Identity),
-        debug: &DebugInfo,
-    ) -> bool {
-        let (layout, memory) = (&self.hotspot.layout.nmethod, self.memory);
+    fn copy_debug_info(&mut self, blob: &CodeBlob, code: KnownCode, debug: &DebugInfo) -> bool {
+        let (layout, memory, number) = (&self.hotspot.layout.nmethod, self.memory, code.number);
         let Some((pcs_and_scopes, metadata)) = self.cache.reserve_copy(number, debug) else { return false };
         let read = memory.read(debug.pcs.start, pcs_and_scopes).and_then(|()| {
             if metadata.is_empty() { Ok(()) } else { memory.read(debug.metadata.start, metadata) }
@@ -180,7 +172,7 @@ impl<M: Memory> Walk<'_, M> {
         // An nmethod that is freed loses its blocks before its identity.
         let same = read.is_ok()
             && layout.debug_info(memory, blob) == Ok(Some(*debug))
-            && Identity::read(layout, memory, blob.address) == Ok(identity);
+            && Identity::read(layout, memory, blob.address) == Ok(code.identity);
         if !same {
             self.cache.drop_copy(number);
         }
@@ -268,61 +260,81 @@ struct Ranges {
     known: Option<bool>,
 }
 
-/// Decodes the packed scopes at the pc of a cursor in the code of `blob`, with `code` as a buffer; returns their
-/// number. The first has [`PACKED_MARK`] if they are those of a later instruction than the one that was running or
-/// calling.
-fn scopes_at<M: Memory>(
-    (hotspot, memory, code): (&HotSpot, &M, &RefCell<Box<[u8; CODE_BUFFER]>>),
-    bytes: &mut impl DebugBytes,
+/// A compilation in the cache.
+#[derive(Clone, Copy)]
+struct KnownCode {
+    number: u32,
+    identity: Identity,
+}
+
+/// The pc of a cursor in the code of a blob.
+struct CodeAt<'a, M> {
+    hotspot: &'a HotSpot,
+    memory: &'a M,
+    /// For code.
+    buffer: &'a RefCell<Box<[u8; CODE_BUFFER]>>,
     cursor: Cursor,
-    blob: &CodeBlob,
-    (scopes, ranges): (&mut [u64], &mut Ranges),
-) -> Result<usize, Stop> {
-    let unknown = Stop::UnknownCode(cursor.pc);
-    let layout = &hotspot.layout.nmethod;
-    let mut find = |matching| find_scope(layout, bytes, blob.code_begin, cursor.pc, matching);
-    let mut matched = cursor.matched();
-    let mut may_have_jumped = false;
-    if matched == PcMatch::Interrupted {
-        if let Some(own) = scopes.first_mut().filter(|_| is_in_prologue(cursor.pc, blob)) {
-            let bci = layout.entry_bci(memory, blob.address).ok();
-            *own = Scope { bci, ..Scope::unpack(*own) }.pack().ok_or(unknown)?;
-            return Ok(1);
-        }
-        if find(PcMatch::Exact)?.is_some() {
-            let mut code = code.try_borrow_mut().map_err(|_| unknown)?;
-            match running(memory, blob, cursor.pc, &mut code[..]) {
-                Running::Before => matched = PcMatch::ExactOrNext,
-                Running::AtPc => {}
-                Running::PerhapsJump => may_have_jumped = true,
+    blob: &'a CodeBlob,
+}
+
+impl<M: Memory> CodeAt<'_, M> {
+    /// Decodes the packed scopes; returns their number. The first has [`PACKED_MARK`] if they are those of a later
+    /// instruction than the one that was running or calling.
+    fn scopes(
+        &self,
+        bytes: &mut impl DebugBytes,
+        scopes: &mut [u64],
+        ranges: &mut Ranges,
+    ) -> Result<usize, Stop> {
+        let &Self { hotspot, memory, buffer, cursor, blob } = self;
+        let unknown = Stop::UnknownCode(cursor.pc);
+        let layout = &hotspot.layout.nmethod;
+        let mut find = |matching| find_scope(layout, bytes, blob.code_begin, cursor.pc, matching);
+        let mut matched = cursor.matched();
+        let mut may_have_jumped = false;
+        if matched == PcMatch::Interrupted {
+            if let Some(own) = scopes.first_mut().filter(|_| is_in_prologue(cursor.pc, blob)) {
+                let bci = layout.entry_bci(memory, blob.address).ok();
+                *own = Scope { bci, ..Scope::unpack(*own) }.pack().ok_or(unknown)?;
+                return Ok(1);
+            }
+            if find(PcMatch::Exact)?.is_some() {
+                let mut code = buffer.try_borrow_mut().map_err(|_| unknown)?;
+                match running(memory, blob, cursor.pc, &mut code[..]) {
+                    Running::Before => matched = PcMatch::ExactOrNext,
+                    Running::AtPc => {}
+                    Running::PerhapsJump => may_have_jumped = true,
+                }
             }
         }
-    }
-    let Some(found) = find(matched)? else {
-        // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere the
-        // code has no debug information; its own method is certain.
-        return if matched == PcMatch::Exact { Err(Stop::BadFrame(cursor.pc)) } else { Ok(1) };
-    };
-    // An entry behind the pc is that of a later instruction, unless it ends a range that has the pc in it.
-    let mut has_ranges = || {
-        *ranges.known.get_or_insert_with(|| layout.has_ranges(memory, blob.address, bytes.size(Part::Pcs)))
-    };
-    let is_moved = may_have_jumped || !found.is_at_pc && !has_ranges();
-    let own = scopes.first().map(|&own| Scope::unpack(own).method);
-    let mut count = 0;
-    let root = decode(hotspot.unsigned5, bytes, found.offset, |scope| {
-        let slot = scopes.get_mut(count).ok_or(ScopeError::Malformed)?;
-        *slot = scope.pack().ok_or(ScopeError::Malformed)?;
-        count += 1;
-        Ok(())
-    });
-    if let Some(first) = scopes.first_mut().filter(|_| is_moved) {
-        *first |= PACKED_MARK;
-    }
-    match root {
-        Ok(root) if Some(root) == own => Ok(count),
-        Ok(_) | Err(ScopeError::Malformed) => Err(unknown),
-        Err(ScopeError::Unreadable(address)) => Err(Stop::Unreadable(address)),
+        let Some(found) = find(matched)? else {
+            // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere the
+            // code has no debug information; its own method is certain.
+            return if matched == PcMatch::Exact { Err(Stop::BadFrame(cursor.pc)) } else { Ok(1) };
+        };
+        // An entry behind the pc is that of a later instruction, unless it ends a range that has the pc in it.
+        let mut has_ranges = || {
+            *ranges
+                .known
+                .get_or_insert_with(|| layout.has_ranges(memory, blob.address, bytes.size(Part::Pcs)))
+        };
+        let is_moved = may_have_jumped || !found.is_at_pc && !has_ranges();
+        let own = scopes.first().map(|&own| Scope::unpack(own).method);
+        let mut count = 0;
+        let root = decode(hotspot.unsigned5, bytes, found.offset, |scope| {
+            let slot = scopes.get_mut(count).ok_or(ScopeError::Malformed)?;
+            *slot = scope.pack().ok_or(ScopeError::Malformed)?;
+            count += 1;
+            Ok(())
+        });
+        if let Some(first) = scopes.first_mut().filter(|_| is_moved) {
+            *first |= PACKED_MARK;
+        }
+        match root {
+            Ok(root) if Some(root) == own => Ok(count),
+            Ok(_) | Err(ScopeError::Malformed) => Err(unknown),
+            Err(ScopeError::Unreadable(address)) => Err(Stop::Unreadable(address)),
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 //! where the header of an nmethod keeps entries as addresses, these lie in front of the code as well.
 //! Invariant: work is bounded, and code that cannot be read or is too far away counts as a jump.
 
+use core::ops::Range;
+
 use crate::cpu::{FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_given_up};
 use crate::hotspot::code_blob::CodeBlob;
 use crate::memory::{Memory, Unreadable};
@@ -43,17 +45,18 @@ fn search<M: Memory + ?Sized>(
     pc: u64,
     buffer: &mut [u8],
 ) -> Result<Running, Unreadable> {
-    let (code, _) = code_around(blob, pc, (NEAR_JUMP_BEFORE, NEAR_JUMP_AFTER));
+    let (code, _) = code_around(blob, pc, NEAR_JUMP_BEFORE, NEAR_JUMP_AFTER);
     let refused = Unreadable(pc);
-    let near = buffer.get_mut(..usize::try_from(code.1 - code.0).map_err(|_| refused)?).ok_or(refused)?;
-    memory.read(code.0, near)?;
-    let place = usize::try_from(pc - code.0).map_err(|_| refused)?;
+    let near =
+        buffer.get_mut(..usize::try_from(code.end - code.start).map_err(|_| refused)?).ok_or(refused)?;
+    memory.read(code.start, near)?;
+    let place = usize::try_from(pc - code.start).map_err(|_| refused)?;
     let without_jump = match is_given_up(near, place) {
         None => return Ok(Running::PerhapsJump),
         Some(true) => Running::AtPc,
         Some(false) => Running::Before,
     };
-    let (code, is_all) = code_around(blob, pc, (FAR_REACH, FAR_REACH));
+    let (code, is_all) = code_around(blob, pc, FAR_REACH, FAR_REACH);
     if !is_all {
         return Ok(Running::PerhapsJump);
     }
@@ -62,32 +65,32 @@ fn search<M: Memory + ?Sized>(
     if any_block(memory, code, buffer, overlap, jumps)? {
         return Ok(Running::PerhapsJump);
     }
-    let table = (blob.address.max(blob.code_begin.saturating_sub(TABLE_REACH)) & !7, blob.code_begin & !7);
+    let table = blob.address.max(blob.code_begin.saturating_sub(TABLE_REACH)) & !7..blob.code_begin & !7;
     let lists = |block: &[u8], _| block.as_chunks().0.iter().any(|word| u64::from_ne_bytes(*word) == pc);
     let is_listed = any_block(memory, table, buffer, 0, lists)?;
     Ok(if is_listed { Running::PerhapsJump } else { without_jump })
 }
 
-/// Returns the code (start, end) of `blob` within these distances of `pc`, and whether it is all of it.
-fn code_around(blob: &CodeBlob, pc: u64, (before, after): (u64, u64)) -> ((u64, u64), bool) {
+/// Returns the code of `blob` within these distances of `pc`, and whether it is all of it.
+fn code_around(blob: &CodeBlob, pc: u64, before: u64, after: u64) -> (Range<u64>, bool) {
     let start = blob.code_begin.max(pc.saturating_sub(before)).min(pc);
     let end = blob.code_end.min(pc.saturating_add(after)).max(pc);
-    ((start, end), (start, end) == (blob.code_begin, blob.code_end))
+    (start..end, start == blob.code_begin && end == blob.code_end)
 }
 
-/// True if `found` holds for a block of the bytes from `start` to `end`; each block repeats the last `overlap` bytes of
-/// the one before.
+/// Returns whether `found` holds for a block of the bytes at `range`; each block repeats the last `overlap` bytes of the
+/// one before.
 fn any_block<M: Memory + ?Sized>(
     memory: &M,
-    (start, end): (u64, u64),
+    range: Range<u64>,
     buffer: &mut [u8],
     overlap: usize,
     found: impl Fn(&[u8], u64) -> bool,
 ) -> Result<bool, Unreadable> {
     let size = buffer.len();
-    let mut at = start;
-    while at < end {
-        let length = usize::try_from(end - at).unwrap_or(size).min(size);
+    let mut at = range.start;
+    while at < range.end {
+        let length = usize::try_from(range.end - at).unwrap_or(size).min(size);
         let block = buffer.get_mut(..length).ok_or(Unreadable(at))?;
         memory.read(at, block)?;
         if found(block, at) {

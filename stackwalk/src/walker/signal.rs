@@ -17,13 +17,13 @@ impl<M: Memory> Walk<'_, M> {
     /// Makes the capture that of the code that was interrupted first, if the handlers of other signals have not begun.
     pub(super) fn skip_handlers_at_entry(&mut self) {
         let Capture { pc, sp, fp, registers, .. } = self.capture;
-        let mut handler = (FrameRegisters { pc, sp, fp }, registers);
+        let (mut frame, mut others) = (FrameRegisters { pc, sp, fp }, registers);
         // The interrupted sp lies above the frame, so this ends.
         while let Some(interrupted) =
-            registers_at_handler_entry(handler.0, &handler.1, |address| self.stack.word(address))
+            registers_at_handler_entry(frame, &others, |address| self.stack.word(address))
         {
-            handler = interrupted;
-            self.resume_capture(interrupted);
+            (frame, others) = interrupted;
+            self.resume_capture(frame, others);
         }
     }
 
@@ -42,8 +42,8 @@ impl<M: Memory> Walk<'_, M> {
             };
         }
         match saved_registers(cursor.sp, |address| self.stack.word(address)) {
-            Some(saved) if (saved.0.pc, saved.0.sp) == (pc, sp) => {
-                self.resume_capture(saved);
+            Some((frame, others)) if (frame.pc, frame.sp) == (pc, sp) => {
+                self.resume_capture(frame, others);
                 NativeCaller::Found(self.first())
             }
             // Java code needs the other registers as well.
@@ -52,7 +52,7 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    fn resume_capture(&mut self, (frame, registers): (FrameRegisters, Registers)) {
+    fn resume_capture(&mut self, frame: FrameRegisters, registers: Registers) {
         let FrameRegisters { pc, sp, fp } = frame;
         self.capture = Capture { pc, sp, fp, registers, ..self.capture };
     }
