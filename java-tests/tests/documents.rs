@@ -249,6 +249,8 @@ pages! {
     readme: "README.md";
     getting_started: "docs/getting-started.md";
     profiling: "docs/profiling.md";
+    reading: "docs/reading.md";
+    assistants: "docs/assistants.md";
     containers: "docs/containers.md";
     collector: "docs/collector.md";
     options: "docs/options.md";
