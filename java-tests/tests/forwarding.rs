@@ -95,7 +95,16 @@ on_every_jdk! {
         let trusted = certificate.display().to_string();
         let address = format!("unix:{}", directory.path().join("socket").display());
         let store = directory.path().join("store");
-        let arguments = ["--forward", &to, "--forward-ca", &trusted, "--forward-header", "tenant=7", "--forward-every", "1s"];
+        // All metrics are exported with a lake only.
+        let lake = format!("file://{}", directory.path().join("lake").display());
+        let arguments = [
+            ["--forward", &to],
+            ["--forward-ca", &trusted],
+            ["--forward-header", "tenant=7"],
+            ["--forward-every", "1s"],
+            ["--lake", &lake],
+        ]
+        .concat();
         let (collector, http) = CollectorProcess::start_store_with(&address, &store, &arguments, &[]);
         let read_metrics = || python::read("metrics", &[&format!("{http}/metrics")]);
         let counter = |family: &str| metric(&read_metrics(), family, &format!("{family}_total"));
