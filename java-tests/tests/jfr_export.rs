@@ -22,14 +22,14 @@ fn number_after(text: &str, label: &str) -> u64 {
     digits.replace(',', "").parse().unwrap_or_else(|error| panic!("{label}{rest}: {error}"))
 }
 
-/// Returns the samples of each method in the table of a view: `Lambdas.burn(long)   123   45.60%`.
+/// Returns the samples of each method in the table of a view: `Lambdas.burn(long)   123   45.60%`. Names of C++ functions
+/// may contain parentheses and numbers.
 fn samples_by_method(view: &str) -> HashMap<String, u64> {
     let mut samples = HashMap::new();
     for line in view.lines() {
-        let Some((name, rest)) = line.split_once('(') else { continue };
-        let Some((_, numbers)) = rest.split_once(')') else { continue };
-        let number =
-            numbers.split_whitespace().next().and_then(|number| number.replace(',', "").parse::<u64>().ok());
+        let Some((name, _)) = line.split_once('(') else { continue };
+        let number = line.split_whitespace().rev().nth(1);
+        let number = number.and_then(|number| number.replace(',', "").parse::<u64>().ok());
         *samples.entry(name.trim().to_owned()).or_default() += number.unwrap_or_default();
     }
     samples

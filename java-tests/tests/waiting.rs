@@ -94,7 +94,7 @@ on_jdks! { 25;
         assert!(in_time >= delay_ns && in_time - delay_ns < 1_000_000, "{in_time} in the timeline, {delay_ns} in all");
 
         let table = run.tickwalk(&["top", "--by", "thread"]);
-        assert!(table.contains(" waited ") && !table.contains("not reported"), "{table}");
+        assert!(table.contains(" runnable ") && !table.contains("not reported"), "{table}");
         let report = run.tickwalk(&["top", "--verbose"]);
         assert!(report.contains("of threads ready to run without a processor"), "{report}");
         if let Some(Cgroup(folder)) = &cgroup {
