@@ -22,8 +22,8 @@ fn number_after(text: &str, label: &str) -> u64 {
     digits.replace(',', "").parse().unwrap_or_else(|error| panic!("{label}{rest}: {error}"))
 }
 
-/// Returns the samples of each method in the table of a view: `Lambdas.burn(long)   123   45.60%`. Names of C++ functions
-/// may contain parentheses and numbers.
+/// Returns the samples of each method in the table of a view: `Lambdas.burn(long)   123   45.60%`. Names of C++
+/// functions may contain parentheses and numbers.
 fn samples_by_method(view: &str) -> HashMap<String, u64> {
     let mut samples = HashMap::new();
     for line in view.lines() {

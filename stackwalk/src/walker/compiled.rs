@@ -308,8 +308,8 @@ impl<M: Memory> CodeAt<'_, M> {
             }
         }
         let Some(found) = find(matched)? else {
-            // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere the
-            // code has no debug information; its own method is certain.
+            // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere
+            // the code has no debug information; its own method is certain.
             return if matched == PcMatch::Exact { Err(Stop::BadFrame(cursor.pc)) } else { Ok(1) };
         };
         // An entry behind the pc is that of a later instruction, unless it ends a range that has the pc in it.

@@ -78,8 +78,8 @@ fn code_around(blob: &CodeBlob, pc: u64, before: u64, after: u64) -> (Range<u64>
     (start..end, start == blob.code_begin && end == blob.code_end)
 }
 
-/// Returns whether `found` holds for a block of the bytes at `range`; each block repeats the last `overlap` bytes of the
-/// one before.
+/// Returns whether `found` holds for a block of the bytes at `range`; each block repeats the last `overlap` bytes of
+/// the one before.
 fn any_block<M: Memory + ?Sized>(
     memory: &M,
     range: Range<u64>,
