@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::encode::Bytes;
 use super::metadata::Id;
-use crate::dictionary::frame_parts::FrameParts;
+use crate::dictionary::frame_parts::{FrameParts, kind_text};
 use crate::export::frames::Frames;
 use crate::query::process::ProcessProfile;
 use crate::session::mode::Mode;
@@ -186,11 +186,16 @@ impl Pools {
     }
 
     fn method(&mut self, parts: &FrameParts) -> u64 {
-        // Readers require a class and a valid descriptor. Symbols have neither: they get a class with an empty name, as
-        // async-profiler writes them, and a method without parameters.
-        let is_descriptor = parts.signature.starts_with('(') && parts.signature.contains(')');
-        let signature = if is_descriptor { parts.signature.as_str() } else { "()V" };
-        let key = (parts.class.clone(), parts.method.clone(), signature.to_owned());
+        // Readers require a class and a valid descriptor, so symbols get the kind of code as class, and no parameters. The
+        // JDK's tools fail on a class whose name is empty.
+        let (class, signature) = if parts.is_java() {
+            (parts.class.clone(), parts.signature.as_str())
+        } else {
+            (kind_text(parts.kind), "()V")
+        };
+        let is_descriptor = signature.starts_with('(') && signature.contains(')');
+        let signature = if is_descriptor { signature } else { "()V" };
+        let key = (class, parts.method.clone(), signature.to_owned());
         if let Some(number) = self.methods.get(&key) {
             return number;
         }
