@@ -186,8 +186,8 @@ impl Pools {
     }
 
     fn method(&mut self, parts: &FrameParts) -> u64 {
-        // Readers require a class and a valid descriptor, so symbols get the kind of code as class, and no parameters. The
-        // JDK's tools fail on a class whose name is empty.
+        // Readers require a class and a valid descriptor, so symbols get the kind of code as class, and no parameters.
+        // The JDK's tools fail on a class whose name is empty.
         let (class, signature) = if parts.is_java() {
             (parts.class.clone(), parts.signature.as_str())
         } else {
