@@ -137,7 +137,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             "cannot write the store at the end; its journal has all data, and the next start reads it",
         )?;
     }
-    // What cannot be uploaded now is uploaded after the next start.
+    // Uploads for a limited time; the next start uploads the rest.
     drop(uploader);
     tracing::info!(sessions = sessions.len(), "everything received is written");
     Ok(ExitCode::SUCCESS)

@@ -13,7 +13,7 @@ fn chart_tab(page: &Page) {
     settle(page);
 }
 
-/// Whether the boxes of each row stand in the order of time, one beside the other.
+/// JavaScript: true if the boxes of each row are sorted by time and do not overlap.
 const IN_ORDER: &str = "graph.rows.every((row) => row.every(({ node, x, width }, index) => \
                         index === 0 || row[index - 1].x + row[index - 1].width <= x + 1e-6 && row[index - 1].node.to <= node.from + 1))";
 

@@ -6,7 +6,7 @@ use crate::page::standalone::{open, page_of};
 
 /// The number of boxes and the shown one, as `3 of 17`.
 const COUNT: &str = "document.querySelector('#content .count').textContent";
-/// Whether the box at the cursor is in the visible part of the graph, wide enough to be read.
+/// JavaScript: true if the box at the cursor is visible and at least 40 pixels wide.
 const IN_SIGHT: &str = "graph.top(graph.cursor.depth) >= 0 && graph.top(graph.cursor.depth) < graph.height \
                         && graph.entryOf(graph.cursor).width >= 40";
 

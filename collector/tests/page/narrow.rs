@@ -4,7 +4,7 @@ use crate::page::browser::Page;
 use crate::page::pages::{assert_quiet, clean, settle};
 use crate::page::standalone;
 
-/// Whether the root of the graph is on the screen.
+/// Returns whether the box of the root can be seen without scrolling.
 fn root_is_in_view(page: &Page) -> bool {
     page.holds(
         "(() => { const y = graph.canvas.getBoundingClientRect().top + graph.top(0); return y >= 0 && y + ROW <= innerHeight; })()",

@@ -42,6 +42,18 @@ impl Sample {
     }
 }
 
+/// Returns the whole minutes from the one of `first_ns` to the one of `last_ns`.
+pub fn whole_minutes(first_ns: u64, last_ns: u64) -> Range<u64> {
+    const MINUTE_NS: u64 = 60_000_000_000;
+    first_ns / MINUTE_NS * MINUTE_NS..(last_ns / MINUTE_NS).saturating_add(1).saturating_mul(MINUTE_NS)
+}
+
+/// Returns the whole minutes that contain all samples.
+pub fn minutes_of(samples: &[Sample]) -> Range<u64> {
+    let times = || samples.iter().map(|sample| sample.time_ns);
+    times().min().zip(times().max()).map_or(0..0, |(first_ns, last_ns)| whole_minutes(first_ns, last_ns))
+}
+
 /// A number of samples and their CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {

@@ -57,24 +57,11 @@ impl NativeIds {
         if let Some(&id) = self.ids.get(&pc) {
             return id;
         }
-        let id = self.id_of_new(pc, memory, libraries, dictionaries, shown);
-        self.ids.insert(pc, id);
-        id
-    }
-
-    fn id_of_new<M: Memory>(
-        &mut self,
-        pc: u64,
-        memory: &M,
-        libraries: &mut NativeLibraries,
-        dictionaries: &mut Dictionaries,
-        shown: &Shown,
-    ) -> u64 {
-        let Self { outside, functions, .. } = self;
-        let known = libraries.function_start(memory, pc).and_then(|start| functions.get(&start));
+        let known = libraries.function_start(memory, pc).and_then(|start| self.functions.get(&start));
         if let Some(&(end, id)) = known
             && pc < end
         {
+            self.ids.insert(pc, id);
             return id;
         }
         let name = libraries.name(memory, pc);
@@ -84,9 +71,12 @@ impl NativeIds {
         };
         let id = if is_shown { dictionaries.native_frame(kind, &name.text, &name.library) } else { 0 };
         match name.owner {
-            Owner::Nobody => outside.push(pc),
-            Owner::Vm | Owner::Library => _ = functions.insert(name.range.start, (name.range.end, id)),
+            Owner::Nobody => self.outside.push(pc),
+            Owner::Vm | Owner::Library => {
+                _ = self.functions.insert(name.range.start, (name.range.end, id));
+            }
         }
+        self.ids.insert(pc, id);
         id
     }
 }

@@ -14,7 +14,7 @@ use parquet::file::serialized_reader::SerializedFileReader;
 use profile::dictionary::Dictionary;
 use profile::query::selection::Selection;
 use profile::session::Session;
-use profile::source::{Extent, Kind, Part, ReadError, Row, Sample, Scope, Source};
+use profile::source::{Extent, Kind, Part, ReadError, Row, Sample, Scope, Source, minutes_of, whole_minutes};
 use proto::framing::FramingError;
 use proto::v1::{FrameKind, Thread, ThreadKind};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -34,8 +34,6 @@ const FILES: usize = 32;
 
 /// Attempts to read a selection whose files are compacted meanwhile.
 const ATTEMPTS: usize = 3;
-
-const MINUTE_NS: u64 = 60_000_000_000;
 
 /// A selection of a lake.
 #[derive(Debug)]
@@ -68,9 +66,8 @@ impl Selected {
     fn try_read(lake: &Lake, selection: &Selection, now_ns: u64) -> Result<Selected, LakeError> {
         // Queries widen ranges to whole minutes.
         let range_ns = selection.limits_ns(now_ns);
-        let first_ns = range_ns.start / MINUTE_NS * MINUTE_NS;
-        let end_ns = (range_ns.end / MINUTE_NS).saturating_add(1).saturating_mul(MINUTE_NS);
-        let range_us = (first_ns / 1000).cast_signed()..(end_ns / 1000).cast_signed();
+        let minutes_ns = whole_minutes(range_ns.start, range_ns.end);
+        let range_us = (minutes_ns.start / 1000).cast_signed()..(minutes_ns.end / 1000).cast_signed();
         let entries = entries_of(lake, &services_of(lake, selection)?, &range_us)?;
         let mut reader = Reader { lake, read_bytes: 0 };
         let mut sessions = Sessions::default();
@@ -244,9 +241,7 @@ impl Source for Selected {
 
 impl Part for &Selected {
     fn range_ns(&self) -> Range<u64> {
-        let times = || self.samples.iter().map(|sample| sample.time_ns);
-        let (Some(first), Some(last)) = (times().min(), times().max()) else { return 0..0 };
-        first / MINUTE_NS * MINUTE_NS..(last / MINUTE_NS).saturating_add(1).saturating_mul(MINUTE_NS)
+        minutes_of(&self.samples)
     }
 
     fn has_samples(&self) -> bool {

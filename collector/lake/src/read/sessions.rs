@@ -44,7 +44,7 @@ impl Sessions {
             newer.sampled_ns = newer.sampled_ns.saturating_add(older.sampled_ns);
             newer.biased = newer.biased.saturating_add(older.biased);
             newer.unknown_samples = newer.unknown_samples.saturating_add(older.unknown_samples);
-            // What one writer misses is what another one received.
+            // The messages that the newer writer counts as missing went to the older one.
             newer.missing_messages = newer.missing_messages.saturating_sub(older.last_sequence);
             sessions.insert(id, newer);
         }

@@ -14,8 +14,8 @@ use object_store::client::{
 };
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Time limit of a request with its answer: 64 MB at 2 Mbit/s.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// Time limit of a request, with its answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time limit of a connection.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use profile::text::quantity::total;
 use prost::Message as _;
 use proto::v1::{Hello, Lost, Statistics};
 
-use super::columns::{Column, Group, Lists, Values, create, text, write_group};
+use super::columns::{Column, Group, Labels, Values, create, pairs_of, text, write_group};
 
 const SCHEMA: &str = "message accounts {
     required int64 time (TIMESTAMP(MICROS, true));
@@ -130,7 +130,11 @@ fn columns(accounts: &[Account]) -> Vec<Column> {
         Values::Text(accounts.iter().map(|account| ByteArray::from(of(account))).collect()).into()
     };
     let text = |of: fn(&Session) -> &str| bytes(&|account| of(&account.session).as_bytes().to_vec());
-    let [keys, values] = labels(accounts);
+    let mut labels = Labels::default();
+    for account in accounts {
+        labels.push(&pairs_of(account.session.hello.labels.iter().map(String::as_str)));
+    }
+    let [keys, values] = labels.columns();
     vec![
         long(|session| session.last_ns / 1000),
         long(|session| session.first_ns / 1000),
@@ -170,22 +174,6 @@ fn ended(session: &Session) -> &str {
         Some("") => "ended",
         Some(reason) => reason,
     }
-}
-
-/// Returns the columns of the labels.
-fn labels(accounts: &[Account]) -> [Column; 2] {
-    let (mut keys, mut values, mut lists) = (Vec::new(), Vec::new(), Lists::default());
-    for account in accounts {
-        let labels = &account.session.hello.labels;
-        lists.push(labels.len());
-        for label in labels {
-            let (key, value) = label.split_once('=').unwrap_or((label, ""));
-            keys.push(ByteArray::from(key));
-            values.push(ByteArray::from(value));
-        }
-    }
-    let column = |values| Column { values: Values::Text(values), lists: Some(lists.clone()) };
-    [column(keys), column(values)]
 }
 
 /// Reads the accounts of a file.

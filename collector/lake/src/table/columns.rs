@@ -61,6 +61,35 @@ impl Lists {
     }
 }
 
+/// Labels of rows, `key=value` each: two columns of a map.
+#[derive(Debug, Default)]
+pub struct Labels {
+    keys: Vec<ByteArray>,
+    values: Vec<ByteArray>,
+    lists: Lists,
+}
+
+impl Labels {
+    /// Appends the labels of a row.
+    pub fn push(&mut self, pairs: &[(ByteArray, ByteArray)]) {
+        self.keys.extend(pairs.iter().map(|(key, _)| key.clone()));
+        self.values.extend(pairs.iter().map(|(_, value)| value.clone()));
+        self.lists.push(pairs.len());
+    }
+
+    /// Returns the columns of keys and values.
+    pub fn columns(self) -> [Column; 2] {
+        let column = |values| Column { values: Values::Text(values), lists: Some(self.lists.clone()) };
+        [column(self.keys), column(self.values)]
+    }
+}
+
+/// Returns keys and values of labels.
+pub fn pairs_of<'l>(labels: impl Iterator<Item = &'l str>) -> Vec<(ByteArray, ByteArray)> {
+    let pairs = labels.map(|label| label.split_once('=').unwrap_or((label, "")));
+    pairs.map(|(key, value)| (ByteArray::from(key), ByteArray::from(value))).collect()
+}
+
 /// A column of a row group.
 #[derive(Debug)]
 pub struct Column {

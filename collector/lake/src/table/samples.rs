@@ -11,7 +11,7 @@ use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use profile::dictionary::stop::UNKNOWN;
 
-use super::columns::{Column, Group, Lists, Values, create, write_group};
+use super::columns::{Column, Group, Labels, Values, create, pairs_of, write_group};
 use super::texts::Texts;
 
 /// Rows of a group: some MB in memory.
@@ -126,7 +126,13 @@ impl Samples {
         let text = |of: fn(&SampleRow) -> u32| {
             Values::Text(rows.iter().map(|row| self.texts.get(of(row))).collect()).into()
         };
-        let [keys, values] = self.labels(rows);
+        let mut labels = Labels::default();
+        // Neighbours are mostly of one process.
+        for same in rows.chunk_by(|one, next| one.labels == next.labels) {
+            let pairs = pairs_of(self.texts.string(same[0].labels).lines());
+            same.iter().for_each(|_| labels.push(&pairs));
+        }
+        let [keys, values] = labels.columns();
         vec![
             long(|row| row.time_us),
             long(|row| row.cpu_ns),
@@ -147,27 +153,6 @@ impl Samples {
             int(|row| row.thread_number),
             int(|row| row.carrier),
         ]
-    }
-
-    /// Returns the columns of the labels.
-    fn labels(&self, rows: &[SampleRow]) -> [Column; 2] {
-        let (mut keys, mut values, mut lists) = (Vec::new(), Vec::new(), Lists::default());
-        let mut last: Option<(u32, Vec<(ByteArray, ByteArray)>)> = None;
-        for row in rows {
-            // Neighbours are mostly of one process.
-            let pairs = match last.take() {
-                Some((number, pairs)) if number == row.labels => pairs,
-                _ => pairs_of(&self.texts.string(row.labels)),
-            };
-            lists.push(pairs.len());
-            for (key, value) in &pairs {
-                keys.push(key.clone());
-                values.push(value.clone());
-            }
-            last = Some((row.labels, pairs));
-        }
-        let column = |values| Column { values: Values::Text(values), lists: Some(lists.clone()) };
-        [column(keys), column(values)]
     }
 
     /// Adds the rows of a file. Row groups whose times lie outside of `times_us` are skipped, single rows are not.
@@ -233,12 +218,6 @@ impl Samples {
         }
         Ok(())
     }
-}
-
-/// Returns the keys and values of labels in lines.
-fn pairs_of(labels: &str) -> Vec<(ByteArray, ByteArray)> {
-    let pairs = labels.lines().map(|label| label.split_once('=').unwrap_or((label, "")));
-    pairs.map(|(key, value)| (ByteArray::from(key), ByteArray::from(value))).collect()
 }
 
 /// Returns labels in lines.

@@ -12,11 +12,9 @@ use proto::v1::{AgentMessage, Hello, SampleBatch, agent_message::Body};
 
 use crate::dictionary::{Dictionary, SessionRows};
 use crate::session::Session;
-use crate::source::{Extent, Kind, Part, ReadError, Row, Sample, Scope, Source};
+use crate::source::{Extent, Kind, Part, ReadError, Row, Sample, Scope, Source, minutes_of};
 
 pub use file::{RecordingError, RecordingReader, RecordingWriter, keep_existing};
-
-const MINUTE_NS: u64 = 60_000_000_000;
 
 /// A session in memory, as a source of samples.
 ///
@@ -196,9 +194,7 @@ impl Source for Recording {
 
 impl Part for &Recording {
     fn range_ns(&self) -> Range<u64> {
-        let times = || self.samples.iter().map(|sample| sample.time_ns);
-        let (Some(first), Some(last)) = (times().min(), times().max()) else { return 0..0 };
-        first / MINUTE_NS * MINUTE_NS..(last / MINUTE_NS).saturating_add(1).saturating_mul(MINUTE_NS)
+        minutes_of(&self.samples)
     }
 
     fn has_samples(&self) -> bool {

@@ -40,7 +40,7 @@ class ChartView {
   /** Rows are { node, bucket, ns }; with `folds`, paths begin with the first method of the thread. */
   constructor(model, rows, bucketNs, label, folds) {
     this.model = model;
-    /** Boxes stand in the order of time, and gaps between them are boxes too. */
+    /** Boxes are sorted by time; a gap between two of them is a box, too. */
     this.isInTime = true;
     const paths = new Map();
     const pathOf = (node) => {
