@@ -327,6 +327,39 @@ fn callers_that_add_nothing_are_folded() {
     assert!(text.ends_with("(3 more with the same samples as one of these)\n"), "{text}");
 }
 
+/// Methods whose stacks are different are all shown, also if their numbers of stacks, their times and the sums of their
+/// nodes' numbers are equal.
+#[test]
+fn callers_of_different_stacks_are_not_folded() {
+    let mut stream = support::Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let callers = 0..50;
+    for n in callers.clone() {
+        let (one, two) = (format!("a/One.run{n}"), format!("b/Two.run{n}"));
+        for path in [
+            [&*one, &format!("a/One.first{n}")],
+            [&*two, &format!("b/Two.first{n}")],
+            [&*two, &format!("b/Two.last{n}")],
+            [&format!("c/Between.run{n}"), ""],
+            [&*one, &format!("a/One.last{n}")],
+        ] {
+            let path: Vec<&str> =
+                ["c/Main.main"].into_iter().chain(path).filter(|name| !name.is_empty()).collect();
+            let stack = stream.java_stack(&path);
+            stream.sample(1, stack, support::INTERVAL_NS);
+        }
+    }
+    stream.goodbye();
+    let shown = Report { orders: &[Order::TotalTime], ..Report::of_methods(1000) };
+    let text = profile::export::table::report(&stream.recording(), &Selection::default(), shown, 0)
+        .expect("a report");
+    let missing: Vec<String> = callers
+        .flat_map(|n| [format!("a.One.run{n}"), format!("b.Two.run{n}")])
+        .filter(|name| !text.lines().any(|line| line.ends_with(&format!(" {name}"))))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 /// A generator hashes its class differently in each run.
 #[test]
 fn methods_of_generated_classes_are_one_row_of_a_difference() {

@@ -8,7 +8,7 @@
 //! Invariants: a sample that was acknowledged gets into the lake; a sample that two collectors have is in answers once;
 //! a file appears whole or not at all, and its content never changes.
 //!
-//! Layout, columns and promises: `lake/README.md`.
+//! Layout, columns and promises: `README.md` of this crate.
 //!
 //! Rooms, from the bottom up:
 //! - [`layout`]: names of folders and files.

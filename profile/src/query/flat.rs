@@ -6,10 +6,10 @@
 //! bounded: beyond [`TEXT_BYTES`], the lightest are summed in a row [`LEFT_OUT`], with a warning.
 
 use std::cmp::{Ordering, Reverse};
-use std::hash::{BuildHasher, BuildHasherDefault};
 
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dictionary::Dictionary;
 use crate::dictionary::texts::Texts;
@@ -258,7 +258,8 @@ impl Flat {
         let outermost = outermost(dictionary, sums, &name_of, self.names.len());
         let nodes = dictionary.nodes();
         let mut depths = vec![0u32; nodes.len()];
-        let stacks = stack_hashes(dictionary, sums);
+        // Parts number their nodes alike; the samples of those before tell them apart.
+        let stacks = stack_hashes(dictionary, sums, self.whole.samples);
         self.whole.add(totals[0]);
         for node in sums.used().skip(1) {
             // A caller has a smaller number than its callees.
@@ -349,13 +350,15 @@ impl Row {
     }
 }
 
-/// Returns for each node the sum of the hashes of the stacks that end in its subtree.
-fn stack_hashes(dictionary: &Dictionary, sums: &NodeSums) -> Vec<u64> {
-    let hasher = BuildHasherDefault::<FxHasher>::default();
+/// Returns for each node the sum of the hashes of the stacks that end in its subtree; equal stacks of parts with
+/// different `salt` have different hashes.
+fn stack_hashes(dictionary: &Dictionary, sums: &NodeSums, salt: u64) -> Vec<u64> {
     let mut hashes = vec![0u64; sums.own.len()];
     for node in (0..hashes.len()).rev().filter(|&node| sums.is_used[node]) {
         if sums.own[node].samples > 0 {
-            hashes[node] = hashes[node].wrapping_add(hasher.hash_one((node, sums.own[node].cpu_ns)));
+            // Sums of a linear hash would be equal for different nodes with equal sums.
+            let content = [salt, node as u64, sums.own[node].cpu_ns].map(u64::to_le_bytes);
+            hashes[node] = hashes[node].wrapping_add(xxh3_64(content.as_flattened()));
         }
         if node > 0 {
             let parent = dictionary.nodes()[node].parent as usize;

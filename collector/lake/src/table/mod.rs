@@ -1,6 +1,6 @@
 //! The three tables: their columns, in memory and in files.
 //!
-//! Columns for people and engines come first. `lake/README.md` describes them all.
+//! Columns for people and engines come first. `README.md` of the crate describes them all.
 
 pub mod accounts;
 mod columns;
