@@ -98,17 +98,6 @@ fn written_files_are_named() {
 }
 
 #[test]
-fn frame_types_of_our_own_are_pointed_out() {
-    let noted = |format| {
-        let output =
-            run(&["export", "recording.tickwalk", "--format", format, "-o", "app.out", "--frame-types"]);
-        String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned()
-    };
-    assert!(noted("jfr").starts_with("note: with --frame-types, readers that "), "{}", noted("jfr"));
-    assert_eq!(noted("collapsed"), "note: --frame-types has no effect on collapsed; it is for jfr");
-}
-
-#[test]
 fn a_page_is_opened_by_xdg_open() {
     let folder = folder();
     let opener = folder.path().join("xdg-open");

@@ -60,9 +60,6 @@ pub struct Arguments {
     /// the views cpu-time-* of JDK 25 read them, most other tools, such as Pyroscope and jfrconv --cpu, do not
     #[arg(long)]
     cpu_time_samples: bool,
-    /// In JFR, give C1, libjvm ("C++"), stubs and markers frame types of their own, which other tools may not support
-    #[arg(long)]
-    frame_types: bool,
     #[command(flatten)]
     selection: SelectionArguments,
 }
@@ -83,7 +80,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    remark_frame_types(&arguments, format);
     let source = arguments.selection.with_headers(arguments.source.clone());
     let options = Options {
         unit: match arguments.unit {
@@ -93,7 +89,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         threads: arguments.threads,
         lines: arguments.lines,
         cpu_time_samples: arguments.cpu_time_samples,
-        frame_types: arguments.frame_types,
         internal_names: false,
         stacks: arguments.limit,
         table: None,
@@ -114,19 +109,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         None => output::print(|out| source.export(format, options, &pairs, out))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Says which readers --frame-types affects.
-fn remark_frame_types(arguments: &Arguments, format: Format) {
-    if !arguments.frame_types {
-        return;
-    }
-    match format {
-        Format::Jfr => tell!(
-            "note: with --frame-types, readers that know the JVM's four frame types only may refuse or mislabel frames"
-        ),
-        _ => tell!("note: --frame-types has no effect on {}; it is for jfr", format.name()),
-    }
 }
 
 fn chosen_format(arguments: &Arguments) -> Result<Format, UnknownFormat> {

@@ -153,9 +153,6 @@ impl Parameters {
             "cpu_time_samples" => {
                 self.export.cpu_time_samples = choice("cpu_time_samples", value, "true or false", &YES_NO)?;
             }
-            "frame_types" => {
-                self.export.frame_types = choice("frame_types", value, "true or false", &YES_NO)?
-            }
             "table" => {
                 let tables = [("samples", Table::Samples), ("stacks", Table::Stacks)];
                 self.export.table = Some(choice("table", value, "samples or stacks", &tables)?);

@@ -45,8 +45,6 @@ pub struct Options {
     pub lines: bool,
     /// True if JFR has each sample as `jdk.CPUTimeSample`, with its CPU time, in place of `jdk.ExecutionSample`.
     pub cpu_time_samples: bool,
-    /// True if frames in JFR have Tickwalk's own types; false if only the four that the JVM writes.
-    pub frame_types: bool,
     /// Most stacks of the format `traces`; `None` for [`text::TRACES`].
     pub stacks: Option<usize>,
     /// Table of a Parquet export; required for that format.
@@ -67,7 +65,6 @@ impl Options {
             ("threads", yes(self.threads)),
             ("lines", yes(self.lines)),
             ("cpu_time_samples", yes(self.cpu_time_samples)),
-            ("frame_types", yes(self.frame_types)),
             ("limit", self.stacks.map(|stacks| stacks.to_string())),
             ("table", table),
         ];

@@ -55,12 +55,12 @@ pub fn write_each(profiles: Profiles<'_>, options: Options, mut out: impl Write)
 
 fn write_chunks(profile: &ProcessProfile, options: Options, out: &mut impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
-    let mut chunk = Chunk::new(profile, options);
+    let mut chunk = Chunk::new(profile);
     for sample in profile.samples() {
         chunk.sample(&mut frames, sample, options);
         if chunk.events.len() >= CHUNK_BYTES {
             chunk.write(out)?;
-            chunk = Chunk::new(profile, options);
+            chunk = Chunk::new(profile);
         }
     }
     // Losses are only known for the whole session.
@@ -85,8 +85,8 @@ struct Chunk<'p> {
 }
 
 impl<'p> Chunk<'p> {
-    fn new(profile: &'p ProcessProfile, options: Options) -> Self {
-        Chunk { profile, pools: Pools::new(options.frame_types), events: Bytes::default(), span: None }
+    fn new(profile: &'p ProcessProfile) -> Self {
+        Chunk { profile, pools: Pools::default(), events: Bytes::default(), span: None }
     }
 
     fn sample(&mut self, frames: &mut Frames, sample: &Sample, options: Options) {

@@ -78,15 +78,9 @@ pub struct Pools {
     stacks: Pool<u32>,
     threads: Pool<u32>,
     states: Pool<&'static str>,
-    /// True if frames have Tickwalk's own types, false if only the four of the JVM.
-    exact_types: bool,
 }
 
 impl Pools {
-    pub fn new(exact_types: bool) -> Pools {
-        Pools { exact_types, ..Pools::default() }
-    }
-
     /// Returns the number of a stack.
     pub fn stack(&mut self, frames: &mut Frames, id: u32) -> u64 {
         if let Some(number) = self.stacks.get(&id) {
@@ -209,7 +203,7 @@ impl Pools {
     }
 
     fn frame_type(&mut self, kind: FrameKind) -> u64 {
-        let (number, text) = if self.exact_types { exact_type(kind) } else { jvm_type(kind) };
+        let (number, text) = type_of(kind);
         if let Some(number) = self.frame_types.get(&text) {
             return number;
         }
@@ -219,43 +213,20 @@ impl Pools {
     }
 }
 
-/// Returns number and name of a frame's type as the JVM writes them; some tools support no others.
+/// Returns number and name of a frame's type: those of the JVM, and two that readers of async-profiler's files support.
 ///
-/// Source: JDK 25 `jfrStackTrace.hpp` (`JfrStackFrame::FRAME_INTERPRETER` = 0 to `FRAME_NATIVE` = 3).
-fn jvm_type(kind: FrameKind) -> (u64, &'static str) {
+/// Of a frame with the type `C++`, async-profiler's converter (`JfrConverter.isNativeFrame`) shows only the method's
+/// name, because its class has no meaning. `Native` is the type of Java's native methods.
+/// Source: JDK 25 `jfrStackTrace.hpp` (`JfrStackFrame::FRAME_INTERPRETER` = 0 to `FRAME_NATIVE` = 3), and
+/// async-profiler 4.5 `Frame.java`.
+fn type_of(kind: FrameKind) -> (u64, &'static str) {
     match kind {
         FrameKind::Interpreted => (0, "Interpreted"),
-        FrameKind::C1 | FrameKind::C2 | FrameKind::Jvmci => (1, "JIT compiled"),
+        // The walk of JVMTI does not say whether a frame is interpreted; readers require a type.
+        FrameKind::C2 | FrameKind::Jvmci | FrameKind::Unspecified => (1, "JIT compiled"),
         FrameKind::Inlined => (2, "Inlined"),
-        // Java code of an unknown kind.
-        FrameKind::Unspecified => (5, "Unknown"),
-        _ => (3, "Native"),
-    }
-}
-
-/// Returns number and name of a frame's type, one for each kind of code.
-fn exact_type(kind: FrameKind) -> (u64, &'static str) {
-    match kind {
-        FrameKind::Vm => (4, "C++"),
+        FrameKind::NativeMethod => (3, "Native"),
         FrameKind::C1 => (6, "C1 compiled"),
-        FrameKind::Stub => (7, "Stub"),
-        FrameKind::Marker => (8, "Marker"),
-        FrameKind::Jvmci => (9, "JVMCI compiled"),
-        _ => jvm_type(kind),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Readers take the numbers of the JVM's four types as known.
-    #[test]
-    fn frame_types_have_the_numbers_of_the_jvm() {
-        let jvm = [FrameKind::Interpreted, FrameKind::C2, FrameKind::Inlined, FrameKind::Native];
-        for exact_types in [false, true] {
-            let mut pools = Pools::new(exact_types);
-            assert_eq!(jvm.map(|kind| pools.frame_type(kind)), [0, 1, 2, 3]);
-        }
+        FrameKind::Native | FrameKind::Vm | FrameKind::Stub | FrameKind::Marker => (4, "C++"),
     }
 }
