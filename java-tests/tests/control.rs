@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use java_tests::collector::summary_of;
+use java_tests::collector::{CollectorProcess, summary_of};
 use java_tests::{Workload, binaries, create_end_file, on_every_jdk, on_jdks, succeed, tickwalk};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -312,5 +312,37 @@ on_jdks! { concurrent 17, 25;
             create_end_file(&end_file);
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+    }
+}
+
+on_jdks! { concurrent 21;
+    /// A collector that was killed is shown as lost, and as connected once another one listens at its address.
+    fn the_status_says_whether_the_collector_is_reached(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let end_file = folder.path().join("end-file");
+        let address = format!("unix:{}", folder.path().join("socket").display());
+        let mut collectors = Vec::new();
+        let program = Workload::burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
+            if !collectors.is_empty() {
+                return;
+            }
+            let start = || CollectorProcess::start(&address, folder.path(), &[]);
+            let await_state = |start: &str| {
+                let state = || status(pid)["facts"]["collector"].as_str().unwrap_or_default().to_owned();
+                await_that(|| state().starts_with(start));
+                let state = state();
+                assert!(state.starts_with(start), "{state} in place of {start}");
+            };
+            let first = start();
+            succeed(&["start", "--collector", &address, &pid.to_string()]);
+            await_state("connected");
+            first.crash();
+            await_state("lost the connection to it: ");
+            collectors.push(start());
+            await_state("connected");
+            create_end_file(&end_file);
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        collectors.pop().expect("restarted").stop();
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use sampler_thread::characters::shown;
 
+use super::session::Session;
 use super::state::{self, Phase, Record};
 use super::storage::is_unnamed;
 
@@ -29,7 +30,8 @@ pub fn since_start() -> Option<Duration> {
 /// Returns the status in lines of `name=value`.
 pub fn described() -> String {
     let phase = state::phase();
-    status(&state::record(), phase)
+    let collector = state::with_session(Session::collector).flatten();
+    status(&state::record(), phase, collector.as_deref())
 }
 
 /// Writes the status to the socket at `reply`.
@@ -43,7 +45,7 @@ pub fn answer(reply: &Path) -> std::io::Result<()> {
     stream.write_all(text.as_bytes())
 }
 
-fn status(known: &Record, phase: Phase) -> String {
+fn status(known: &Record, phase: Phase, collector: Option<&str>) -> String {
     let state = match phase {
         Phase::Idle if known.waiting.is_some() => "waiting",
         Phase::Idle => "idle",
@@ -65,6 +67,9 @@ fn status(known: &Record, phase: Phase) -> String {
         line("interval_ns", &profile.options.interval_ns().to_string());
         if phase == Phase::Running {
             line("running_ns", &profile.since.elapsed().as_nanos().to_string());
+        }
+        if let Some(collector) = collector {
+            line("collector", collector);
         }
         // A recording without a name cannot be read from outside of this process.
         if let Some(file) = profile.options.file.as_ref().filter(|file| !is_unnamed(file)) {
@@ -100,18 +105,19 @@ mod tests {
         let text = "interval=5ms,token=geheim,file=/tmp/a.tickwalk";
         let options = Request::parse(Door::Load, text).expect("valid").options;
         let mut known = Record::new();
-        assert!(status(&known, Phase::Idle).contains("\nstate=idle\n"));
+        assert!(status(&known, Phase::Idle, None).contains("\nstate=idle\n"));
         known.profile = Some(LastProfile { text: text.to_owned(), options, since: Instant::now() });
-        let lines = status(&known, Phase::Running);
+        let lines = status(&known, Phase::Running, Some("connected"));
         for expected in [
             "state=running",
             "options=interval=5ms,token=***,file=/tmp/a.tickwalk",
             "interval_ns=5000000",
             "file=/tmp/a.tickwalk",
+            "collector=connected",
         ] {
             assert!(lines.lines().any(|line| line == expected), "{expected}: {lines}");
         }
         assert!(lines.contains("\nrunning_ns=") && !lines.contains("geheim"), "{lines}");
-        assert!(!status(&known, Phase::Idle).contains("running_ns"));
+        assert!(!status(&known, Phase::Idle, None).contains("running_ns"));
     }
 }

@@ -320,6 +320,7 @@ pub fn status(arguments: &ShowStatus) -> anyhow::Result<ExitCode> {
         for (name, label) in [
             ("file", "recording"),
             ("result", "result"),
+            ("collector", "collector"),
             ("options", "options"),
             ("waiting", "loaded with"),
             ("version", "version"),

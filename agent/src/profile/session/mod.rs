@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use sampler_thread::send::delivery::Reach;
 use sampler_thread::{Sampler, Stopped};
 
 use super::pauses;
@@ -40,6 +41,8 @@ pub struct Session {
     java_threads: JavaThreads,
     shared: &'static Shared,
     sampler: Sampler,
+    /// The connection to the collector, if there is one.
+    reach: Option<Reach>,
     /// The thread of `mode=jvmti`.
     asking: Option<TraceThread>,
     hooks: Hooks,
@@ -77,6 +80,11 @@ impl Session {
     /// Sends every sample taken so far; waits at most for `patience`, and returns whether that is done.
     pub fn flush(&self, patience: Duration) -> bool {
         self.sampler.flush(patience)
+    }
+
+    /// Returns the state of the connection to the collector, if there is one.
+    pub fn collector(&self) -> Option<String> {
+        self.reach.as_ref().map(Reach::described)
     }
 
     /// Returns whether the sampler thread has ended by itself.

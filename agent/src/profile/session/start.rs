@@ -13,7 +13,7 @@ use sampler_thread::period::interval::Tuning;
 use sampler_thread::proof::code_freeing::CodeFreeing;
 use sampler_thread::proof::redefinition::Redefinition;
 use sampler_thread::proof::unloading::{Detector, Unloading};
-use sampler_thread::send::delivery::{Delivery, Limits, Target};
+use sampler_thread::send::delivery::{Delivery, Limits, Reach, Target};
 use sampler_thread::send::sink::Destinations;
 use sampler_thread::settings::Settings;
 use sampler_thread::walk::routines::Routines;
@@ -110,7 +110,7 @@ impl Session {
         } else {
             0
         };
-        let destinations = start.destinations(destinations, collector, &registry)?;
+        let (destinations, reach) = start.destinations(destinations, collector, &registry)?;
         let CheckedVm { hotspot, offsets, evidence, .. } = vm;
         let hotspot = Arc::new(hotspot);
         let parts = start.parts(&hotspot, now);
@@ -119,7 +119,7 @@ impl Session {
         let java_threads = start.open_events(&parts, &registry, &sampler, offsets);
         let asking = start.trace_thread(parts, &registry, now)?;
         let (jvmti, hooks) = (start.host.jvmti, start.options.debug.hooks);
-        let session = Self { jvmti, registry, java_threads, shared, sampler, asking, hooks };
+        let session = Self { jvmti, registry, java_threads, shared, sampler, reach, asking, hooks };
         start_hooks(&session, &start, hotspot)?;
         Ok(session)
     }
@@ -221,15 +221,16 @@ impl Start {
         mut destinations: Destinations,
         collector: Option<Target>,
         registry: &Arc<Registry>,
-    ) -> Result<Destinations, Refusal> {
-        let Some(target) = collector else { return Ok(destinations) };
+    ) -> Result<(Destinations, Option<Reach>), Refusal> {
+        let Some(target) = collector else { return Ok((destinations, None)) };
         let Options { token, window, end_silence, abandon, .. } = &self.options;
         let excluded = Arc::clone(registry);
         let on_thread = Box::new(move |tid| excluded.exclude(tid));
         let limits = Limits { window: *window, end_silence: *end_silence, abandon: *abandon };
         let delivery = Delivery::new(target, token.clone(), limits, on_thread).map_err(Refusal::NoThread)?;
+        let reach = delivery.reach();
         destinations.add(Box::new(delivery));
-        Ok(destinations)
+        Ok((destinations, Some(reach)))
     }
 
     fn parts(&self, hotspot: &HotSpot, now: fn() -> u64) -> Parts {

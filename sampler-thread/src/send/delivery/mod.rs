@@ -63,6 +63,17 @@ pub struct Limits {
 /// Called first on the sending thread, with its kernel thread id.
 pub type OnThread = Box<dyn FnOnce(i32) + Send + Sync>;
 
+/// Shows whether a collector is reached.
+#[derive(Clone)]
+pub struct Reach(Arc<Window>);
+
+impl Reach {
+    /// Returns the state of the connection in words, such as `connected`.
+    pub fn described(&self) -> String {
+        self.0.described()
+    }
+}
+
 /// A collector as a destination.
 pub struct Delivery {
     target: Target,
@@ -94,6 +105,11 @@ impl Delivery {
             thread: None,
             backlog: Backlog::new(),
         })
+    }
+
+    /// Returns what shows whether the collector is reached.
+    pub fn reach(&self) -> Reach {
+        Reach(Arc::clone(&self.window))
     }
 
     fn begin(&mut self, hello: &v1::Hello) -> Result<(), SinkError> {

@@ -74,6 +74,7 @@ pub fn run(target: &Target, window: &Window, mut wake_ups: WakeUps, abandon: Opt
                 let ended = open.serve(window, &wake_ups, || {
                     pauses = Pauses::new();
                     if reported.take().is_some() {
+                        window.recovered();
                         tracing::info!("collector={target} is reachable again");
                     }
                 });
@@ -92,7 +93,7 @@ pub fn run(target: &Target, window: &Window, mut wake_ups: WakeUps, abandon: Opt
             tracing::warn!(
                 "{trouble} collector={target}: {reason}; samples are kept until it is reachable again"
             );
-            window.warned();
+            window.warned(format!("{trouble} it: {reason}"));
             reported = Some(reason);
         }
         if window.closing() && pauses.failed_since_closing() {

@@ -46,6 +46,8 @@ struct State {
     memory_lost_on: Option<u64>,
     closing: bool,
     given_up: bool,
+    /// Why the collector is not reached; none once it has acknowledged a message.
+    trouble: Option<String>,
     /// True once a warning about the collector was logged.
     has_warned: bool,
     sender_cpu_ns: u64,
@@ -143,6 +145,16 @@ impl Window {
         state.messages.len()
     }
 
+    /// Returns the state of the connection in words, such as `connected`.
+    pub fn described(&self) -> String {
+        let state = self.state.lock();
+        match &state.trouble {
+            Some(trouble) => format!("{trouble}; {} bytes are kept for it", state.bytes),
+            None if state.is_connected => "connected".to_owned(),
+            None => "not connected yet".to_owned(),
+        }
+    }
+
     /// Returns whether a warning about the collector was logged.
     pub fn has_warned(&self) -> bool {
         self.state.lock().has_warned
@@ -222,9 +234,16 @@ impl Window {
         !chunk.is_empty()
     }
 
-    /// Records that a warning about the collector was logged.
-    pub fn warned(&self) {
-        self.state.lock().has_warned = true;
+    /// Records why the collector is not reached, which was logged.
+    pub fn warned(&self, trouble: String) {
+        let mut state = self.state.lock();
+        state.has_warned = true;
+        state.trouble = Some(trouble);
+    }
+
+    /// Records that the collector acknowledges messages again.
+    pub fn recovered(&self) {
+        self.state.lock().trouble = None;
     }
 
     /// Returns whether the session is ending.
