@@ -5,7 +5,8 @@
 Records every program --runs times, in turns so that drift of the machine affects all alike: H2, Clojure, a thread pool, and
 PlantedRegression with equal stages and with a stage of a fifth that does a tenth more work. Then judges --comparisons pairs
 of sides with 'tickwalk diff --fail-above', each of --side runs: random disjoint subsets of the recordings, so that subsets of
-different comparisons overlap. 'tickwalk gate' has the same judge.
+different comparisons overlap. 'tickwalk gate' has the same judge. A comparison takes half a second; it takes a thousand of them to tell a rate of 0.5 %
+from one above 1 %.
 
 Prints Markdown. Exit code 1 if more than 1 % of the comparisons of equal runs fail, or less than 95 % of the planted growths
 are found. Recordings are kept (--keep); an interrupted measurement continues with the same command. --fresh deletes them.
@@ -126,7 +127,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jdk", default="21", metavar="NAME", help="a folder of java-tests/.cache/jdk (21)")
     parser.add_argument("--runs", type=int, default=30, metavar="N", help="recordings of each program (30)")
-    parser.add_argument("--comparisons", type=int, default=200, metavar="N", help="comparisons of each kind (200)")
+    parser.add_argument("--comparisons", type=int, default=1000, metavar="N", help="comparisons of each kind (1000)")
     parser.add_argument("--side", type=int, default=5, metavar="N", help="runs on each side of a comparison (5)")
     parser.add_argument("--keep", type=pathlib.Path, default=HERE / ".cache/results/gate-rates", metavar="FOLDER",
                         help="where recordings are kept (.cache/results/gate-rates)")
