@@ -7,11 +7,13 @@ use profile::query::selection::Selection;
 use profile::source::recording::Recording;
 use profile::ui::standalone;
 use proto::framing::encode_frame;
-use proto::v1::AgentMessage;
+use proto::v1::agent_message::Body;
+use proto::v1::{AgentMessage, FrameKind, Lost, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value;
 
 use crate::page::browser::{Browser, Page};
 use crate::recorded::recorded;
+use crate::support::{INTERVAL_NS, Stream};
 
 /// A recording as a file, and the page of it.
 pub fn page_of(name: &str) -> (Recording, PathBuf) {
@@ -261,4 +263,39 @@ fn a_file_answers_as_the_collector_does() {
         };
         assert_eq!(sums(&timeline), sums(&expected), "{name}");
     }
+}
+
+/// Threads that the user left out have a part of the account of their own, and are no loss.
+#[test]
+fn time_of_threads_that_were_not_chosen_is_no_loss() {
+    let Some(browser) = crate::page::browser() else { return };
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let frame = stream.frame(FrameKind::C2, "a/B.c");
+    let stack = stream.stack(&[frame], "end_of_stack");
+    stream.sample(1, stack, 4 * INTERVAL_NS);
+    let left_out = Lost { cause: "not_chosen".into(), count: 0, ns: 40 * INTERVAL_NS };
+    let account = ThreadAccount {
+        thread: 1,
+        kernel_ns: 44 * INTERVAL_NS,
+        sampled_ns: 4 * INTERVAL_NS,
+        samples: 1,
+        lost: vec![left_out.clone()],
+        ..Default::default()
+    };
+    let process_cpu_ns = 44 * INTERVAL_NS;
+    let statistics =
+        Statistics { threads: vec![account], lost: vec![left_out], process_cpu_ns, ..Default::default() };
+    stream.send(Body::Statistics(statistics));
+    stream.goodbye();
+    let (store, path) = page_of_messages("chosen", stream.messages());
+    let page = open(&browser, &path, "light");
+    let facts = page.text("document.getElementById('facts').innerText");
+    assert!(facts.contains("100.0 %") && facts.contains("\n0 ms lost"), "{facts}");
+    go(&page, "#tab=statistics");
+    let text = page.text("document.getElementById('content').innerText");
+    assert!(text.contains("not chosen") && text.contains("nothing was lost"), "{text}");
+    let view = profile::query::view::view("cpu-time-statistics", &store, &Selection::default(), 10, 0)
+        .expect("a view");
+    assert!(view.contains("  not chosen ") && !view.contains("lost:"), "{view}");
 }

@@ -381,9 +381,9 @@ fn collecting(summary: &Summary) -> Vec<String> {
     let queue = &summary.queue;
     let sizes = format!("{} KiB, largest {} entries", queue.capacity_bytes.div_ceil(1024), queue.largest);
     let changes = format!("grown {} times, shrunk {}", count(queue.grown), count(queue.shrunk));
-    let lost = match summary.cpu_ns.lost_ns() {
+    let lost = match summary.cpu_ns.missed_ns() {
         0 => "nothing lost".to_owned(),
-        _ => format!("lost{}", by_cause("", &summary.cpu_ns.lost, |&ns| duration(ns))),
+        _ => format!("lost{}", by_cause("", &summary.cpu_ns.missed(), |&ns| duration(ns))),
     };
     let drains = format!("drained in {} p50, {} p99", micros(queue.drain_ns.p50), micros(queue.drain_ns.p99));
     lines.push(format!("queues    {sizes}, {changes}; {drains}; {lost}"));

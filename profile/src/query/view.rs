@@ -9,6 +9,7 @@ use super::modes::Modes;
 use super::processes::{Account, Process, accounts};
 use super::selection::Selection;
 use super::timeline::{ThreadTime, threads};
+use crate::session::account::NOT_CHOSEN;
 use crate::source::Source;
 use crate::text::quantity::{count, duration, percent, percent_of, total};
 
@@ -117,7 +118,11 @@ fn times(account: &Account) -> Vec<(String, String)> {
         ("profiler", duration(account.sampler_cpu_ns)),
         ("outside the accounts", duration(account.outside_ns)),
     ];
-    let lost = account.lost_ns.iter().map(|(cause, &ns)| (format!("lost: {cause}"), duration(ns)));
+    let lost = account.lost_ns.iter().map(|(cause, &ns)| {
+        // Threads that the user left out are no loss.
+        let title = if cause == NOT_CHOSEN { "not chosen".to_owned() } else { format!("lost: {cause}") };
+        (title, duration(ns))
+    });
     parts.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(lost).collect()
 }
 

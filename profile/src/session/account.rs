@@ -10,7 +10,7 @@ use crate::session::mode::Mode;
 use crate::text::quantity::{count, duration, share, total};
 
 /// Cause of CPU time without samples: its thread was not chosen to be profiled.
-const NOT_CHOSEN: &str = "not_chosen";
+pub const NOT_CHOSEN: &str = "not_chosen";
 
 /// CPU time of the process, or wall time of its threads: that of the threads' accounts (sampled, lost by cause,
 /// unfinished), and the other parts.
@@ -64,6 +64,13 @@ impl CpuTime {
     /// Returns the CPU time of threads that the user left out.
     pub fn not_chosen_ns(&self) -> u64 {
         self.lost.get(NOT_CHOSEN).copied().unwrap_or(0)
+    }
+
+    /// Returns the CPU time that should have samples and has none, by cause.
+    pub fn missed(&self) -> BTreeMap<String, u64> {
+        let mut missed = self.lost.clone();
+        missed.remove(NOT_CHOSEN);
+        missed
     }
 
     /// Returns the CPU time that should have samples and has none.

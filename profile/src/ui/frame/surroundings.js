@@ -150,7 +150,7 @@ function showAccount(account) {
   $("account").hidden = !account;
   if (!account) return;
   const fact = (className, value, text) => element("span", className, element("b", "", value), ` ${text}`);
-  const lost = total(Object.values(account.lost_ns));
+  const lost = lostOf(account);
   const walks = total(Object.values(account.stops)) || 1;
   const cut = total(Object.entries(account.stops).map(([stop, count]) => (COMPLETE_STACKS.has(stop) ? 0 : count)));
   $("facts").replaceChildren(

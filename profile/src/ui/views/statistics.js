@@ -41,11 +41,18 @@ function spread(of, show) {
   return of.count > 0 ? `${show(of.p50)} · ${show(of.p99)} · ${show(of.max)}` : "none yet";
 }
 
-/** CPU time by outcome: [title, ns, colour, tooltip]. */
+/** Time of threads that the user left out, which is no loss. */
+const leftOut = (account) => account.lost_ns.not_chosen || 0;
+
+/** Time that should have samples and has none. */
+const lostOf = (account) => total(Object.values(account.lost_ns)) - leftOut(account);
+
+/** Time by outcome: [title, ns, colour, tooltip]. */
 function accountParts(account) {
   return [
     ["sampled", account.sampled_ns, isAccounted(account) ? "var(--good)" : "var(--before)", `${timeOf(account)} that samples stand for`],
-    ["lost", total(Object.values(account.lost_ns)), "var(--bad)", `${timeOf(account)} whose samples were lost, by cause below`],
+    ["lost", lostOf(account), "var(--bad)", `${timeOf(account)} whose samples were lost, by cause below`],
+    ...(leftOut(account) > 0 ? [["not chosen", leftOut(account), "var(--before)", MEANINGS.not_chosen]] : []),
     ["unfinished periods", account.unfinished_ns, "var(--open)", `${timeOf(account)} since the last expiration of each thread's timer: less than an interval per thread, or two of wall time`],
     ["before timers ran", account.before_timer_ns, "var(--before)", "CPU time of threads before they were profiled, including the start of the JVM"],
     ["profiler", account.mode === "wall" ? 0 : account.sampler_cpu_ns, "var(--before)", "CPU time of the profiler's own threads"],
@@ -74,7 +81,7 @@ function section(title, hint, rows) {
 function accountSections(account) {
   const parts = accountParts(account);
   const whole = total(parts.map(([, ns]) => ns)) || 1;
-  const causes = Object.entries(account.lost_ns).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
+  const causes = Object.entries(account.lost_ns).filter(([cause, ns]) => ns > 0 && cause !== "not_chosen").sort((a, b) => b[1] - a[1]);
   const verdict = isAccounted(account)
     ? [element("b", "", percent(account.explained)), ` of ${timeOf(account)} is explained by samples`]
     : [element("b", "", "–"), ` no statistics of ${timeOf(account)} were received yet`];
