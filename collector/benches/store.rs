@@ -35,11 +35,10 @@ use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Hello, SampleBatch, Thread};
 use proto::version::{MAGIC, WIRE_VERSION};
 use recorded::recorded;
+use support::replay::{NS, Replay, time_ns};
 
 /// Recordings that are replayed where no files are named.
 const RECORDINGS: [&str; 4] = ["h2-25", "planted-17", "planted-25", "steady-25"];
-
-const NS: u64 = 1_000_000_000;
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -71,59 +70,38 @@ fn samples_in(message: &AgentMessage) -> u64 {
     }
 }
 
-/// A recording as what one process sends in ten minutes: it is repeated as if it went on, and what a session sends once
-/// is sent once.
-struct Replay {
-    stream: Vec<AgentMessage>,
-    length_ns: u64,
-    repeats: u64,
+/// Repetitions of a recording that take ten minutes: a session of the benchmark.
+fn repeats(replay: &Replay) -> u64 {
+    (600 * NS / replay.length_ns).max(1)
 }
 
-impl Replay {
-    fn new(stream: Vec<AgentMessage>) -> Self {
-        let times = || stream.iter().filter_map(|message| time_ns(&mut message.clone()).copied());
-        let length_ns = times().max().unwrap_or(0) - times().min().unwrap_or(0) + NS;
-        Replay { stream, length_ns, repeats: (600 * NS / length_ns).max(1) }
-    }
-
-    /// The framed messages of a session's `repeat`, numbered on from `sequence`.
-    fn messages_of(&self, repeat: u64, hello: &Hello, sequence: &mut u64) -> Vec<FramedMessage> {
-        let is_due = |message: &&AgentMessage| match message.body {
-            Some(Body::Hello(_) | Body::Dictionary(_)) => repeat == 0,
-            Some(Body::Goodbye(_)) => repeat + 1 == self.repeats,
-            _ => true,
-        };
-        let due = self.stream.iter().filter(is_due).map(|message| {
-            let mut message = message.clone();
-            if let Some(time_ns) = time_ns(&mut message) {
-                *time_ns += repeat * self.length_ns;
-            }
-            if let Some(Body::Hello(own)) = &mut message.body {
-                own.clone_from(hello);
-            }
-            *sequence += 1;
-            message.sequence = *sequence;
-            framed(message)
-        });
-        due.collect()
-    }
-
-    fn hello(&self, session: u64, round: u64) -> Hello {
-        let Some(Body::Hello(hello)) = &self.stream[0].body else { panic!("hello comes first") };
-        // A minute after the last one: what an agent sends when a JVM starts again.
-        let wall_clock_ns = hello.wall_clock_ns + round * 60 * NS;
-        Hello { session_id: session, wall_clock_ns, ..hello.clone() }
-    }
+/// The framed messages of a session's `repeat`, numbered on from `sequence`. What a session sends once is sent once.
+fn messages_of(replay: &Replay, repeat: u64, hello: &Hello, sequence: &mut u64) -> Vec<FramedMessage> {
+    let is_due = |message: &&AgentMessage| match message.body {
+        Some(Body::Hello(_) | Body::Dictionary(_)) => repeat == 0,
+        Some(Body::Goodbye(_)) => repeat + 1 == repeats(replay),
+        _ => true,
+    };
+    let due = replay.stream.iter().filter(is_due).map(|message| {
+        let mut message = message.clone();
+        if let Some(time_ns) = time_ns(&mut message) {
+            *time_ns += repeat * replay.length_ns;
+        }
+        if let Some(Body::Hello(own)) = &mut message.body {
+            own.clone_from(hello);
+        }
+        *sequence += 1;
+        message.sequence = *sequence;
+        framed(message)
+    });
+    due.collect()
 }
 
-/// Returns the time of a message, on the clock of its session.
-fn time_ns(message: &mut AgentMessage) -> Option<&mut u64> {
-    match message.body.as_mut()? {
-        Body::Samples(batch) => Some(&mut batch.first_time_ns),
-        Body::Statistics(statistics) => Some(&mut statistics.time_ns),
-        Body::Heartbeat(heartbeat) => Some(&mut heartbeat.time_ns),
-        _ => None,
-    }
+fn hello(replay: &Replay, session: u64, round: u64) -> Hello {
+    let hello = replay.hello();
+    // A minute after the last one: what an agent sends when a JVM starts again.
+    let wall_clock_ns = hello.wall_clock_ns + round * 60 * NS;
+    Hello { session_id: session, wall_clock_ns, ..hello.clone() }
 }
 
 /// CPU time of the calling thread.
@@ -155,15 +133,15 @@ fn ingest(files: &[String]) {
             let (store, done, marks, making) = (&store, &done, &marks, &making);
             scope.spawn(move || {
                 for round in 0u64.. {
-                    let hello = replay.hello((index as u64) << 32 | round, round);
+                    let hello = hello(replay, (index as u64) << 32 | round, round);
                     let writer = store.session(&hello).expect("open store");
                     let mut sequence = 0;
-                    for repeat in 0..replay.repeats {
+                    for repeat in 0..repeats(replay) {
                         if done.load(Ordering::Relaxed) >= wanted {
                             return;
                         }
                         let cpu_began = own_cpu();
-                        let messages = replay.messages_of(repeat, &hello, &mut sequence);
+                        let messages = messages_of(replay, repeat, &hello, &mut sequence);
                         making.fetch_add((own_cpu() - cpu_began).as_nanos() as u64, Ordering::Relaxed);
                         // As a connection does: what one read of 64 KiB holds is appended together.
                         let mut rest = &messages[..];

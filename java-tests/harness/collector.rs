@@ -3,7 +3,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,10 +14,20 @@ use crate::command::succeed;
 use crate::starvation::Starvation;
 use crate::summary::Summary;
 
+/// Longest wait for a line of the log: a collector repeats failed uploads after a minute at most.
+const LOG_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// A running collector; it is killed when dropped.
 pub struct CollectorProcess {
     child: Child,
-    log: Arc<Mutex<String>>,
+    log: Arc<Log>,
+}
+
+/// Lines that a collector has logged.
+#[derive(Default)]
+struct Log {
+    text: Mutex<String>,
+    changed: Condvar,
 }
 
 impl CollectorProcess {
@@ -93,13 +104,14 @@ impl CollectorProcess {
             assert!(length > 0, "the collector ended: {start}");
         }
         // The collector would block when the pipe is full, so a thread reads it to the end.
-        let log = Arc::new(Mutex::new(String::new()));
+        let log = Arc::new(Log::default());
         let writer = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
-                let mut log = writer.lock().expect("no thread panics with the lock");
-                log.push_str(&line);
-                log.push('\n');
+                let mut text = writer.text.lock().expect("no thread panics with the lock");
+                text.push_str(&line);
+                text.push('\n');
+                writer.changed.notify_all();
             }
         });
         (Self { child, log }, start)
@@ -110,7 +122,19 @@ impl CollectorProcess {
     /// # Panics
     /// If a thread panicked while it held the log.
     pub fn log(&self) -> String {
-        self.log.lock().expect("no thread panics with the lock").clone()
+        self.log.text.lock().expect("no thread panics with the lock").clone()
+    }
+
+    /// Waits until the collector has logged a line with `text`.
+    ///
+    /// # Panics
+    /// If it does not within two minutes, or as [`log`](Self::log).
+    pub fn wait_for_log(&self, text: &str) {
+        let log = self.log.text.lock().expect("no thread panics with the lock");
+        let lacks = |log: &mut String| !log.contains(text);
+        let waited = self.log.changed.wait_timeout_while(log, LOG_TIMEOUT, lacks);
+        let (log, result) = waited.expect("no thread panics with the lock");
+        assert!(!result.timed_out(), "the collector did not log '{text}': {log}");
     }
 
     /// Returns how many sessions the collector has begun or resumed since it was ready.

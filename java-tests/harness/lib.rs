@@ -22,10 +22,12 @@
 pub mod binaries;
 pub mod collector;
 mod command;
+pub mod fleet;
 mod generated_classes;
 mod java_classes;
 mod jdk;
 mod native_library;
+pub mod object_store;
 mod process;
 mod processors;
 pub mod python;

@@ -49,3 +49,81 @@ FROM (
 )
 GROUP BY name
 HAVING total_ns > 0 AND (self_samples > 0 OR NOT startsWith(name, '['));
+
+-- Rows of a flame graph: "root;...;leaf" and its CPU time, the collapsed format.
+CREATE OR REPLACE VIEW collapsed AS
+SELECT arrayStringConcat(arrayReverse(arrayMap(name -> replaceAll(name, ';', ':'), frames.name)), ';') AS stack,
+       sum(sums.cpu_ns) AS cpu_ns
+FROM (
+    SELECT stack_id, sum(cpu_ns) AS cpu_ns
+    FROM samples
+    WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+    GROUP BY stack_id
+) AS sums
+JOIN stacks USING (stack_id)
+GROUP BY stack;
+
+-- Self time of methods in two windows, for example before and after a deployment.
+CREATE OR REPLACE VIEW compare_methods AS
+SELECT name, sum(self_ns * is_before) AS before_ns, sum(self_ns * (1 - is_before)) AS after_ns
+FROM (
+    SELECT name, self_ns, 1 AS is_before
+    FROM hot_methods(service = {service:String}, from = {before_from:String}, to = {before_to:String})
+    UNION ALL
+    SELECT name, self_ns, 0 AS is_before
+    FROM hot_methods(service = {service:String}, from = {after_from:String}, to = {after_to:String})
+)
+GROUP BY name;
+
+-- CPU time by service.
+CREATE OR REPLACE VIEW cpu_by_service AS
+SELECT service, sum(samples.cpu_ns) AS cpu_ns, sum(samples.samples) AS samples
+FROM samples
+WHERE time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+GROUP BY service;
+
+-- CPU time by service and a label of its processes, such as its version.
+CREATE OR REPLACE VIEW cpu_by_label AS
+SELECT service, labels[{label:String}] AS value, sum(samples.cpu_ns) AS cpu_ns
+FROM samples
+WHERE time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+GROUP BY service, value;
+
+-- CPU time of a service by minute.
+CREATE OR REPLACE VIEW cpu_by_minute AS
+SELECT toStartOfMinute(time) AS minute, sum(samples.cpu_ns) AS cpu_ns
+FROM samples
+WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+GROUP BY minute;
+
+-- CPU time of a service by name and kind of its threads.
+CREATE OR REPLACE VIEW cpu_by_thread AS
+SELECT thread, thread_kind, sum(samples.cpu_ns) AS cpu_ns
+FROM samples
+WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+GROUP BY thread, thread_kind;
+
+-- Cost of each service and day (UTC) at a price of an hour of one CPU.
+CREATE OR REPLACE VIEW cost_by_day AS
+SELECT service, toDate(date) AS date, sum(samples.cpu_ns) AS cpu_ns, sum(samples.cpu_ns) / 3.6e12 * {price_of_hour:Float64} AS cost
+FROM samples
+WHERE toDate(samples.date) BETWEEN {from_date:Date} AND {to_date:Date}
+GROUP BY service, date;
+
+-- A flame graph as Grafana draws it: the nodes in depth-first order, each with its depth, its CPU time with callees
+-- (value) and without (self).
+CREATE OR REPLACE VIEW flame_graph AS
+SELECT length(path) - 1 AS level, sum(ns) AS value, sumIf(ns, path = stack) AS self, path[-1] AS label
+FROM (
+    SELECT ns, arrayConcat(['all'], arrayReverse(frames.name)) AS stack,
+           arrayJoin(arrayMap(depth -> arraySlice(stack, 1, depth), range(1, length(stack) + 1))) AS path
+    FROM (
+        SELECT stack_id, sum(cpu_ns) AS ns
+        FROM samples
+        WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+        GROUP BY stack_id
+    ) AS sums
+    JOIN stacks USING (stack_id)
+)
+GROUP BY path
+ORDER BY path;

@@ -58,9 +58,54 @@ HAVING sum(cpu_ns) > 0 AND (self_samples > 0 OR NOT starts_with(name, '['));
 
 -- Rows of a flame graph: "root;...;leaf" and its CPU time, the collapsed format.
 CREATE OR REPLACE MACRO collapsed(wanted_service, from_time, to_time) AS TABLE
-SELECT array_to_string(list_reverse(list_transform(frames, lambda frame: frame.name)), ';') AS stack,
+SELECT array_to_string(list_reverse(list_transform(frames, lambda frame: replace(frame.name, ';', ':'))), ';') AS stack,
        sum(cpu_ns)::BIGINT AS cpu_ns
 FROM samples JOIN stacks USING (stack_id)
 WHERE service = wanted_service AND time >= from_time AND time < to_time
   AND date BETWEEN (from_time AT TIME ZONE 'UTC')::DATE AND (to_time AT TIME ZONE 'UTC')::DATE
 GROUP BY stack;
+
+-- Self time of methods in two windows, for example before and after a deployment.
+CREATE OR REPLACE MACRO compare_methods(wanted_service, before_from, before_to, after_from, after_to) AS TABLE
+SELECT name, coalesce(before.self_ns, 0) AS before_ns, coalesce(after.self_ns, 0) AS after_ns
+FROM hot_methods(wanted_service, before_from, before_to) AS before
+FULL JOIN hot_methods(wanted_service, after_from, after_to) AS after USING (name);
+
+-- CPU time by service.
+CREATE OR REPLACE MACRO cpu_by_service(from_time, to_time) AS TABLE
+SELECT service, sum(cpu_ns)::BIGINT AS cpu_ns, sum(samples)::BIGINT AS samples
+FROM samples
+WHERE time >= from_time AND time < to_time
+  AND date BETWEEN (from_time AT TIME ZONE 'UTC')::DATE AND (to_time AT TIME ZONE 'UTC')::DATE
+GROUP BY service;
+
+-- CPU time by service and a label of its processes, such as its version.
+CREATE OR REPLACE MACRO cpu_by_label(label, from_time, to_time) AS TABLE
+SELECT service, coalesce(labels[label], '') AS value, sum(cpu_ns)::BIGINT AS cpu_ns
+FROM samples
+WHERE time >= from_time AND time < to_time
+  AND date BETWEEN (from_time AT TIME ZONE 'UTC')::DATE AND (to_time AT TIME ZONE 'UTC')::DATE
+GROUP BY service, value;
+
+-- CPU time of a service by minute.
+CREATE OR REPLACE MACRO cpu_by_minute(wanted_service, from_time, to_time) AS TABLE
+SELECT date_trunc('minute', time) AS minute, sum(cpu_ns)::BIGINT AS cpu_ns
+FROM samples
+WHERE service = wanted_service AND time >= from_time AND time < to_time
+  AND date BETWEEN (from_time AT TIME ZONE 'UTC')::DATE AND (to_time AT TIME ZONE 'UTC')::DATE
+GROUP BY minute;
+
+-- CPU time of a service by name and kind of its threads.
+CREATE OR REPLACE MACRO cpu_by_thread(wanted_service, from_time, to_time) AS TABLE
+SELECT thread, thread_kind, sum(cpu_ns)::BIGINT AS cpu_ns
+FROM samples
+WHERE service = wanted_service AND time >= from_time AND time < to_time
+  AND date BETWEEN (from_time AT TIME ZONE 'UTC')::DATE AND (to_time AT TIME ZONE 'UTC')::DATE
+GROUP BY thread, thread_kind;
+
+-- Cost of each service and day (UTC) at a price of an hour of one CPU.
+CREATE OR REPLACE MACRO cost_by_day(price_of_hour, from_date, to_date) AS TABLE
+SELECT service, date, sum(cpu_ns)::BIGINT AS cpu_ns, sum(cpu_ns) / 3.6e12 * price_of_hour AS cost
+FROM samples
+WHERE date BETWEEN from_date AND to_date
+GROUP BY service, date;

@@ -1,6 +1,8 @@
 //! Synthetic streams: what an agent would send, made by hand.
 
 pub mod realistic;
+#[allow(dead_code, reason = "each test binary uses its part")]
+pub mod replay;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

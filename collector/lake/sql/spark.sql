@@ -1,0 +1,141 @@
+-- Views over a lake of Tickwalk for Spark 4.0 and newer.
+--
+-- Replace LAKE by the URL of the lake, s3a://profiles/tickwalk or file:///path; `spark-sql -i spark.sql` then has
+--
+--   SELECT * FROM hot_methods('shop', now() - INTERVAL 1 HOUR, now()) ORDER BY self_ns DESC LIMIT 20;
+--
+-- Conditions on service, date and hour select folders, so queries with them read little.
+
+SET spark.sql.session.timeZone=UTC;
+-- A service whose name is a number is a text all the same.
+SET spark.sql.sources.partitionColumnTypeInference.enabled=false;
+
+CREATE OR REPLACE TEMPORARY VIEW sample_files
+USING parquet OPTIONS (path 'LAKE', pathGlobFilter 'samples-*.parquet');
+
+CREATE OR REPLACE TEMPORARY VIEW stack_files
+USING parquet OPTIONS (path 'LAKE', pathGlobFilter 'stacks-*.parquet');
+
+CREATE OR REPLACE TEMPORARY VIEW account_files
+USING parquet OPTIONS (path 'LAKE', pathGlobFilter 'accounts-*.parquet');
+
+-- A row for each sample. Rows that two collectors have, because an agent sent a message again, are there once.
+CREATE OR REPLACE TEMPORARY VIEW samples AS
+SELECT * EXCEPT (place)
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY session, sequence, row ORDER BY stop = '[unknown]') AS place
+    FROM sample_files
+)
+WHERE place = 1;
+
+-- A row for each stack; its content determines its id.
+CREATE OR REPLACE TEMPORARY VIEW stacks AS
+SELECT stack_id, any_value(stop) AS stop, any_value(frames) AS frames
+FROM stack_files
+GROUP BY stack_id;
+
+-- The latest account of each session from each collector.
+CREATE OR REPLACE TEMPORARY VIEW accounts AS
+SELECT * EXCEPT (introduction, statistics, place)
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY session, writer ORDER BY sequence DESC) AS place
+    FROM account_files
+)
+WHERE place = 1;
+
+-- A row for each frame of each sample; frame 1 is the one that ran.
+CREATE OR REPLACE TEMPORARY VIEW samples_with_frames AS
+SELECT samples.*, position + 1 AS frame, element.name AS name, element.class AS class, element.method AS method,
+       element.file AS file, element.line AS line, element.kind AS kind
+FROM samples
+JOIN stacks USING (stack_id)
+LATERAL VIEW posexplode(frames) AS position, element;
+
+-- Methods with the CPU time in which they ran (self), and in which they or their callees ran (total). A method that
+-- calls itself counts once. Marks such as "[compiling] X" are rows only where they are on top of a stack.
+CREATE OR REPLACE TEMPORARY FUNCTION hot_methods(wanted_service STRING, from_time TIMESTAMP, to_time TIMESTAMP)
+RETURNS TABLE (name STRING, self_ns BIGINT, total_ns BIGINT, self_samples BIGINT, total_samples BIGINT)
+RETURN
+WITH sums AS (
+    SELECT stack_id, sum(cpu_ns) AS cpu_ns, sum(samples) AS samples
+    FROM samples
+    WHERE service = wanted_service AND time >= from_time AND time < to_time
+      AND date BETWEEN date_format(from_time, 'yyyy-MM-dd') AND date_format(to_time, 'yyyy-MM-dd')
+    GROUP BY stack_id
+), frames_of_sums AS (
+    SELECT cpu_ns, samples, frames[0].name AS leaf, explode(array_distinct(frames.name)) AS name
+    FROM sums JOIN stacks USING (stack_id)
+)
+SELECT name, sum(if(name = leaf, cpu_ns, 0)), sum(cpu_ns), sum(if(name = leaf, samples, 0)), sum(samples)
+FROM frames_of_sums
+GROUP BY name
+HAVING sum(cpu_ns) > 0 AND (sum(if(name = leaf, samples, 0)) > 0 OR NOT startswith(name, '['));
+
+-- Rows of a flame graph: "root;...;leaf" and its CPU time, the collapsed format.
+CREATE OR REPLACE TEMPORARY FUNCTION collapsed(wanted_service STRING, from_time TIMESTAMP, to_time TIMESTAMP)
+RETURNS TABLE (stack STRING, cpu_ns BIGINT)
+RETURN
+SELECT array_join(reverse(transform(frames.name, name -> replace(name, ';', ':'))), ';') AS stack,
+       sum(cpu_ns) AS cpu_ns
+FROM samples JOIN stacks USING (stack_id)
+WHERE service = wanted_service AND time >= from_time AND time < to_time
+  AND date BETWEEN date_format(from_time, 'yyyy-MM-dd') AND date_format(to_time, 'yyyy-MM-dd')
+GROUP BY 1;
+
+-- Self time of methods in two windows, for example before and after a deployment.
+CREATE OR REPLACE TEMPORARY FUNCTION compare_methods(
+    wanted_service STRING, before_from TIMESTAMP, before_to TIMESTAMP, after_from TIMESTAMP, after_to TIMESTAMP)
+RETURNS TABLE (name STRING, before_ns BIGINT, after_ns BIGINT)
+RETURN
+SELECT name, coalesce(before.self_ns, 0), coalesce(after.self_ns, 0)
+FROM hot_methods(wanted_service, before_from, before_to) AS before
+FULL JOIN hot_methods(wanted_service, after_from, after_to) AS after USING (name);
+
+-- CPU time by service.
+CREATE OR REPLACE TEMPORARY FUNCTION cpu_by_service(from_time TIMESTAMP, to_time TIMESTAMP)
+RETURNS TABLE (service STRING, cpu_ns BIGINT, samples BIGINT)
+RETURN
+SELECT service, sum(cpu_ns), sum(samples)
+FROM samples
+WHERE time >= from_time AND time < to_time
+  AND date BETWEEN date_format(from_time, 'yyyy-MM-dd') AND date_format(to_time, 'yyyy-MM-dd')
+GROUP BY service;
+
+-- CPU time by service and a label of its processes, such as its version.
+CREATE OR REPLACE TEMPORARY FUNCTION cpu_by_label(label STRING, from_time TIMESTAMP, to_time TIMESTAMP)
+RETURNS TABLE (service STRING, value STRING, cpu_ns BIGINT)
+RETURN
+SELECT service, coalesce(labels[label], ''), sum(cpu_ns)
+FROM samples
+WHERE time >= from_time AND time < to_time
+  AND date BETWEEN date_format(from_time, 'yyyy-MM-dd') AND date_format(to_time, 'yyyy-MM-dd')
+GROUP BY 1, 2;
+
+-- CPU time of a service by minute.
+CREATE OR REPLACE TEMPORARY FUNCTION cpu_by_minute(wanted_service STRING, from_time TIMESTAMP, to_time TIMESTAMP)
+RETURNS TABLE (minute TIMESTAMP, cpu_ns BIGINT)
+RETURN
+SELECT date_trunc('minute', time), sum(cpu_ns)
+FROM samples
+WHERE service = wanted_service AND time >= from_time AND time < to_time
+  AND date BETWEEN date_format(from_time, 'yyyy-MM-dd') AND date_format(to_time, 'yyyy-MM-dd')
+GROUP BY 1;
+
+-- CPU time of a service by name and kind of its threads.
+CREATE OR REPLACE TEMPORARY FUNCTION cpu_by_thread(wanted_service STRING, from_time TIMESTAMP, to_time TIMESTAMP)
+RETURNS TABLE (thread STRING, thread_kind STRING, cpu_ns BIGINT)
+RETURN
+SELECT thread, thread_kind, sum(cpu_ns)
+FROM samples
+WHERE service = wanted_service AND time >= from_time AND time < to_time
+  AND date BETWEEN date_format(from_time, 'yyyy-MM-dd') AND date_format(to_time, 'yyyy-MM-dd')
+GROUP BY thread, thread_kind;
+
+-- Cost of each service and day (UTC) at a price of an hour of one CPU.
+CREATE OR REPLACE TEMPORARY FUNCTION cost_by_day(price_of_hour DOUBLE, from_date STRING, to_date STRING)
+RETURNS TABLE (service STRING, date STRING, cpu_ns BIGINT, cost DOUBLE)
+RETURN
+SELECT service, date, sum(cpu_ns), sum(cpu_ns) / 3.6e12D * price_of_hour
+FROM samples
+WHERE date BETWEEN from_date AND to_date
+GROUP BY service, date;
