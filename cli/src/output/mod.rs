@@ -16,30 +16,35 @@ use profile::export::whole_file::{self, WriteError, is_special};
 use profile::source::recording::keep_existing;
 use tempfile::TempDir;
 use tracing::Level;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::Directive;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
-/// Sends log events of `level` and above to standard error; the filter in `TICKWALK_LOG` overrides `level`.
+/// Sends log events of `level` and above to standard error; `TICKWALK_LOG` overrides `level` with another one, or with
+/// levels by module as in `warn,collector=debug`.
 pub fn start_log(level: Level) {
-    let mut filter = EnvFilter::builder()
-        .with_default_directive(level.into())
-        .with_env_var("TICKWALK_LOG")
-        .from_env_lossy();
-    // It reports each attempt of a request to a lake that is away.
-    if std::env::var_os("TICKWALK_LOG").is_none()
-        && let Ok(quiet) = "object_store=warn".parse::<Directive>()
-    {
-        filter = filter.add_directive(quiet);
-    }
+    let wanted = std::env::var("TICKWALK_LOG").ok();
+    let (filter, error) = match wanted.as_deref().map(str::parse::<Targets>) {
+        Some(Ok(filter)) => (filter, None),
+        result => {
+            // It reports each attempt of a request to a lake that is away.
+            let filter = Targets::new().with_default(level).with_target("object_store", Level::WARN);
+            (filter, result.and_then(Result::err))
+        }
+    };
     // In files and in the journal, the codes of colours would remain.
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_target(false)
         .with_ansi(colour::is_shown(&io::stderr()))
         // Reporting them would panic where standard error is closed.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    if let Some(error) = error {
+        tracing::warn!(
+            "TICKWALK_LOG is ignored: {error}; write a level, or levels by module as in warn,collector=debug"
+        );
+    }
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
