@@ -63,7 +63,8 @@ pub use workload::{CARRIER_CLOCK_OPTION, Workload, create_end_file};
 
 /// Makes one test per JDK from a function of a [`Jdk`]: `name::jdk11`, `name::jdk17`, ...
 ///
-/// `on_jdks!(21, 25; ...)` restricts it to some JDKs.
+/// `on_jdks!(21, 25; ...)` restricts it to some JDKs. A test whose outcome the kernel, the options or the collector
+/// decides, but not the VM, runs on the newest one, and on the oldest one too if it starts and ends profiles.
 /// With `concurrent;` (`on_jdks!(concurrent 21, 25; ...)`) a test runs concurrently with others; its checks must not
 /// depend on the load. Without it no other test of the program runs a JVM meanwhile, and the test is named
 /// `name::alone_on_jdk11`, because `./test` runs these tests one after the other.

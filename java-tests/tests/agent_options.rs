@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use java_tests::{Stacks, Workload, on_every_jdk, on_jdks, span_tolerance_ns, stacks_of, tickwalk};
+use java_tests::{Stacks, Workload, on_jdks, span_tolerance_ns, stacks_of, tickwalk};
 
 const INTERVAL_NS: u64 = 1_000_000;
 
@@ -14,7 +14,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// Threads by name and kind: those that are left out have no sample, and their CPU time is lost by that cause.
     fn chosen_threads(jdk) {
         let workload = Workload::new("FourThreads").argument(1).record_option("--interval").record_option("1ms");
@@ -43,7 +43,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// A thread is chosen by the name that it starts with, and listed by its last one.
     fn a_chosen_thread_that_gets_another_name(jdk) {
         let run = Workload::new("RenamedThreads").argument(1).record_to_file(jdk, "interval=1ms,threads=first name");
@@ -54,7 +54,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// Frames of the VM and of libraries, on and off, and limits by kind.
     fn shown_frames(jdk) {
         let shown = |options: &str| {
@@ -83,7 +83,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// Each period has a recording of its own, and together they have what ran, but for the starts.
     fn periods(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,7 +1,7 @@
 //! Programs that a sampler at fixed distances shows wrongly: phases in phase with the interval, and threads that are
 //! far shorter than a tick.
 
-use java_tests::{Run, Stack, Workload, binomial_tolerance, on_every_jdk, reported_tick_ns};
+use java_tests::{Run, Stack, Workload, binomial_tolerance, on_jdks, reported_tick_ns};
 
 /// Factor of the binomial deviation that covers the different weights of samples: distances between a half and one and
 /// a half intervals, cut to ticks, have a variance of 0.11 squared intervals.
@@ -13,7 +13,7 @@ fn sampled_ns(run: &Run, methods: &[&str], is_wanted: impl Fn(&Stack) -> bool) -
     methods.iter().map(|method| stacks.ns_where(|stack| is_wanted(stack) && stack.has(method))).collect()
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// Four methods of a quarter of the interval each, where the interval is two and a half ticks.
     ///
     /// A tick meets five places of the interval in turn, a fifth of it apart. A quarter of the interval holds one or
@@ -42,7 +42,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// Threads of 42 to 336 us, a hundredth to a twelfth of a usual tick: each length has the share of its CPU time.
     ///
     /// Ticks meet them at random, and each that does counts for a tick in the mean, so the samples are independent

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use java_tests::collector::summary_of;
 use java_tests::{
     Finished, Jdk, Summary, Truth, Workload, binaries, create_end_file, on_every_jdk, on_jdk_exclusively,
-    run, stacks_of, tickwalk,
+    on_jdks, run, stacks_of, tickwalk,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -92,7 +92,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// A JVM has one profile at a time; `--stop` ends it, whoever started it.
     fn refuses_a_second_profile_until_stopped(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -120,7 +120,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// Ctrl-C completes the profile and does not end the program.
     fn ends_the_profile_when_interrupted(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -247,7 +247,7 @@ fn memory_of(pid: i32) -> (usize, u64) {
     (read("maps").lines().count(), size.expect("VmSize"))
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// Profile after profile of one JVM uses the same memory; under checked JNI, which has nothing to say.
     fn profiles_use_the_same_memory(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -273,7 +273,7 @@ on_every_jdk! { concurrent;
 /// Blocks every real-time signal and SIGPROF, and becomes the command that follows.
 const BLOCK_AND_RUN: &str = "import os,signal,sys; signal.pthread_sigmask(signal.SIG_BLOCK, [*range(34, 65), signal.SIGPROF]); os.execvp(sys.argv[1], sys.argv[1:])";
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// Every thread of a running JVM blocks what its launcher blocked, and a profile would have no samples.
     fn refuses_a_jvm_whose_threads_block_the_signal(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -274,7 +274,7 @@ on_jdks! { concurrent 17, 25;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// A JDK that was removed while the JVM runs, as an upgrade does.
     fn attaches_after_the_jdk_was_removed(jdk) {
         // Links to files need the same file system.

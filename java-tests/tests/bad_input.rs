@@ -24,7 +24,7 @@ fn impossible_path() -> String {
     format!("{}/below/recording.tickwalk", std::env::current_exe().expect("this test's path").display())
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     fn unknown_option(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("a.tickwalk");
@@ -33,32 +33,32 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     fn bad_interval_unit(jdk) {
         super::check(jdk, "mode=cputime,file=unused.tickwalk,interval=10parsecs", "10parsecs");
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     fn rate_without_unit(jdk) {
         super::check(jdk, "mode=cputime,file=unused.tickwalk,rate=500", "500/s");
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     fn bad_debug_hook(jdk) {
         super::check(jdk, "mode=cputime,file=unused.tickwalk,debug=queue:64..16", "queue:64..16");
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     fn unwritable_file(jdk) {
         let path = impossible_path();
         super::check(jdk, &format!("mode=cputime,file={path}"), &path);
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// Nothing listens on port 1, so the connection is refused at once.
     fn unreachable_collector(jdk) {
         super::check(jdk, "mode=cputime,collector=127.0.0.1:1", "127.0.0.1:1");
@@ -76,7 +76,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// A second agent in the same JVM prints one line and does nothing; the profile of the first is complete.
     fn second_agent_does_not_disturb_the_first(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
@@ -109,7 +109,7 @@ on_jdks! { concurrent 25;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// The command checks options as the agent reads them, before the program starts.
     fn the_command_refuses_before_the_program_starts(jdk) {
         for (options, expected) in [

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use java_tests::{Finished, Jdk, Workload, on_every_jdk, on_jdks, succeed, tickwalk};
+use java_tests::{Finished, Jdk, Workload, on_jdks, succeed, tickwalk};
 
 /// Runs `tickwalk record OPTIONS -- COMMAND` with the recording `a.tickwalk` in a folder.
 fn record(folder: &Path, options: &[&str], command: &[&str]) -> Finished {
@@ -25,7 +25,7 @@ fn class_path(jdk: &Jdk) -> String {
     path.expect("a class path").to_owned()
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// A wrapper starts a short JVM first, then a busy one beside one that is less busy.
     fn a_wrapper_with_three_jvms(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -2,8 +2,7 @@
 
 use java_tests::collector::{CollectorProcess, recordings, summary_of};
 use java_tests::{
-    Finished, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdks, run_through_restart,
-    span_tolerance_ns,
+    Finished, TICK_NS, Truth, Workload, create_end_file, on_jdks, run_through_restart, span_tolerance_ns,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -15,7 +14,7 @@ fn assert_all_is_sampled(run: &Finished, sampled: i64) {
     assert!(sampled.cast_unsigned() + span_tolerance_ns(TICK_NS) >= truth, "sampled {sampled} of {truth}");
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// The collector is killed with SIGKILL during a run and restarted: the agent resends what was not acknowledged.
     fn resends_after_a_restart(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");

@@ -7,8 +7,8 @@ use std::sync::{Barrier, Mutex};
 
 use java_tests::collector::{CollectorProcess, summary_of, tickwalk_json};
 use java_tests::{
-    Finished, Jdk, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdk, on_jdk_exclusively,
-    on_jdks, run_through_restart, span_tolerance_ns,
+    Finished, Jdk, TICK_NS, Truth, Workload, create_end_file, on_jdk, on_jdk_exclusively, on_jdks,
+    run_through_restart, span_tolerance_ns,
 };
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ fn address(directory: &Path) -> String {
     format!("unix:{}", directory.join("socket").display())
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// The collector is killed with SIGKILL during a run and restarted on the same store: the agent resends what was
     /// not acknowledged, and the store holds everything in the agent's account exactly once.
     fn stores_everything_once_after_a_restart(jdk) {

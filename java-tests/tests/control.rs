@@ -111,7 +111,7 @@ const CYCLES: usize = 12;
 /// Cycles after which libraries, classes and the arenas of the C library are there.
 const WARM: usize = 6;
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// Before the first start and after each stop there is no timer, no handler and no thread of the agent.
     fn an_agent_that_waits_leaves_nothing(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -62,7 +62,7 @@ fn assert_panic_lines(lines: &[String]) {
     );
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// After a panic in the sampler thread the timers are gone, and what was sampled before is in the recording.
     fn panic_in_the_sampler(jdk) {
         let burner = Workload::new("Burner").argument(1);
@@ -74,7 +74,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// The same for a panic in a callback of the VM.
     fn panic_in_a_callback(jdk) {
         let burner = Workload::new("Burner").argument(1);
@@ -86,7 +86,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// A full disk: without any destination there is nothing to profile for.
     fn no_destination_left(jdk) {
         let burner = Workload::new("Burner").argument(1);
@@ -158,7 +158,7 @@ on_jdks! { concurrent 11, 25;
 /// Blocks every real-time signal and becomes the command that follows.
 const BLOCK_AND_RUN: &str = "import os,signal,sys; signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65)); os.execvp(sys.argv[1], sys.argv[1:])";
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// A launcher that blocks all real-time signals passes that on to every thread of the JVM.
     fn blocked_by_the_launcher(jdk) {
         let workload = Workload::new("TightLoop").argument(1).launcher(&["python3", "-c", BLOCK_AND_RUN]);
@@ -219,7 +219,7 @@ fn assert_child_left_no_trace(run: &Run, summary: &Summary) {
     assert_eq!(in_child, 0, "samples of the child");
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// The child of a fork without exec is not sampled, and its end leaves the recording of the parent alone.
     fn fork_without_exec(jdk) {
         let run = forking().record_to_file(jdk, "interval=1ms");
@@ -227,7 +227,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// The same with a connection, which the child shares: it sends nothing, and the session goes on after its end.
     fn fork_without_exec_beside_a_connection(jdk) {
         let run = forking().record_option("--interval=1ms").record(jdk);

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use java_tests::{Finished, Jdk, Stacks, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run};
+use java_tests::{Finished, Jdk, Stacks, Workload, binaries, create_end_file, on_jdks, run};
 
 /// Attaches as the launcher does, with the text that it sends.
 fn attach(jdk: &Jdk, pid: i32, text: &str) -> Finished {
@@ -19,7 +19,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// Words for results work after `-agentpath`, and those without effect do not keep the program from being profiled.
     fn words_after_agentpath(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -49,7 +49,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// The texts that async-profiler's launcher sends: answers are in its file, messages in its log.
     fn requests_of_the_launcher(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");

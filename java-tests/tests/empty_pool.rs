@@ -1,6 +1,6 @@
 //! An exhausted snapshot pool: samples keep their CPU time, thread and newest frame.
 
-use java_tests::{Stack, Workload, on_every_jdk};
+use java_tests::{Stack, Workload, on_jdks};
 
 /// Busy threads that share a few slabs.
 const THREADS: usize = 4;
@@ -9,7 +9,7 @@ fn is_without_stack(stack: &Stack) -> bool {
     stack.has("[pool_exhausted]")
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     fn samples_without_a_stack_keep_their_time(jdk) {
         let workload = Workload::new("BusyThreads").argument(4).argument(THREADS).record_option("--interval=4ms");
         // Five slabs in total, and 250 ms between two drains.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use java_tests::collector::CollectorProcess;
 use java_tests::{INTERVAL_NS, Workload, create_end_file, on_every_jdk, on_jdks, span_tolerance_ns};
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// `System.exit(7)` from another thread than main, while others burn.
     fn system_exit(jdk) {
         let run = Workload::new("SystemExit").argument(1).record(jdk);
@@ -27,7 +27,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     fn uncaught_exception(jdk) {
         let run = Workload::new("UncaughtException").argument(1).record(jdk);
         run.assert_exit_code(1);
@@ -37,7 +37,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// After SIGKILL, everything that was sent is readable, and the recording is marked as incomplete.
     fn killed(jdk) {
         // Samples are sent once a second.
@@ -54,7 +54,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// A collector that accepts a connection and never answers is named, and the program ends without waiting for it.
     fn silent_collector(jdk) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -82,7 +82,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_jdks! { 25;
     /// A collector that answered and then hangs is named, and the program ends without waiting for it.
     fn hanging_collector(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");

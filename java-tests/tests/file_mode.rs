@@ -1,8 +1,8 @@
 //! The agent alone writes a recording file, without a collector or `tickwalk record`.
 
-use java_tests::{INTERVAL_NS, Workload, on_every_jdk};
+use java_tests::{INTERVAL_NS, Workload, on_every_jdk, on_jdks};
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     fn recording_without_collector(jdk) {
         let run = Workload::new("TightLoop").argument(2).record_to_file(jdk, "interval=10ms");
         run.assert_exit_code(0);
@@ -11,7 +11,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     fn recording_of_a_killed_program_is_readable(jdk) {
         // The file is written once a second.
         let run = Workload::new("Burner").argument(60).kill_after_cpu_ns(2_000_000_000).record_to_file(jdk, "");
@@ -38,7 +38,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// Text that looks like a secret in the program's arguments is nowhere in the recording, and the rest is.
     fn secrets_of_the_command_line_stay_in_the_process(jdk) {
         let run = Workload::new("TightLoop")

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
 use java_tests::collector::{CollectorProcess, tickwalk_json};
-use java_tests::{Jdk, Workload, create_end_file, on_every_jdk, on_jdk_exclusively, python};
+use java_tests::{Jdk, Workload, create_end_file, on_jdk_exclusively, on_jdks, python};
 use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
@@ -80,7 +80,7 @@ fn metric(metrics: &Value, family: &str, name: &str) -> f64 {
     samples.iter().filter(|sample| sample[0] == name).filter_map(|sample| sample[2].as_f64()).sum()
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// Over TLS, to a receiver that is down at first: in the end it has the same CPU times as the store, to the
     /// nanosecond, and nothing twice. The collector is stopped as soon as the JVM has ended, so it must flush what it
     /// holds.

@@ -1,6 +1,6 @@
 //! Accounts close while queues grow, the sampler is late, or timers are shared.
 
-use java_tests::{MAX_TICK_DELAY_NS, Run, Workload, on_every_jdk, on_jdks};
+use java_tests::{MAX_TICK_DELAY_NS, Run, Workload, on_jdks};
 
 /// Allowed error of a thread's account, relative to the thread's own clock.
 const ACCOUNT_ERROR: f64 = 0.005;
@@ -57,7 +57,7 @@ fn assert_accounts_match_clocks(run: &Run) {
     );
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// With rare drains the small queues overflow, the losses are counted, the queues grow, and every thread's account
     /// closes.
     fn queues_grow_after_losses(jdk) {
@@ -76,7 +76,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// While the sampler thread is stalled, the second thread drains the queues, and the smallest queues suffice.
     fn a_stalled_sampler_loses_nothing(jdk) {
         let run = busy_threads(SECONDS_WITH_HOOKS, &["stall:700ms", "queue:16/fixed"]).record(jdk);
@@ -93,7 +93,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// With the default settings nothing is lost.
     fn accounts_match_clocks(jdk) {
         let run = busy_threads(SECONDS, &[]).record(jdk);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use java_tests::collector::{CollectorProcess, recordings, summary_of};
-use java_tests::{Finished, Jdk, Workload, binaries, native_library, on_every_jdk, on_jdks};
+use java_tests::{Finished, Jdk, Workload, binaries, native_library, on_jdks};
 use tempfile::TempDir;
 
 /// More than the numbers that perf events leave free for others.
@@ -72,7 +72,7 @@ fn thread_ticks(pid: i32, name: &str) -> Option<u64> {
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// The recording ends with one line, and what was recorded before is readable.
     fn a_recording(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,8 +1,8 @@
 //! A thread that burns no CPU time has no samples.
 
-use java_tests::{INTERVAL_NS, Workload, on_every_jdk, reported_tick_ns};
+use java_tests::{INTERVAL_NS, Workload, on_jdks, reported_tick_ns};
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     fn an_idle_thread_has_no_sample(jdk) {
         let run = Workload::new("IdleThread").argument(2).record(jdk);
         run.assert_exit_code(0);

@@ -24,7 +24,7 @@ fn lives(run: &Run) -> BTreeMap<&'static str, u64> {
         .into()
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// Threads that burn, wait, sleep and read live equally long, and each is seen in its method; no call ends early.
     fn waiting_has_its_share_of_wall_time(jdk) {
         let workload = Workload::new("WallTime").argument(2);

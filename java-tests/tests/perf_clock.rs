@@ -7,8 +7,8 @@ use std::process::Command;
 
 use java_tests::collector::summary_of;
 use java_tests::{
-    Run, Workload, binaries, binomial_tolerance, create_end_file, native_library, on_every_jdk, on_jdks,
-    reported_tick_ns, run, tickwalk,
+    Run, Workload, binaries, binomial_tolerance, create_end_file, native_library, on_jdks, reported_tick_ns,
+    run, tickwalk,
 };
 
 const INTERVAL_NS: u64 = 1_000_000;
@@ -37,7 +37,7 @@ fn sampled_ns(run: &Run, methods: &[&str]) -> Vec<u64> {
     methods.iter().map(|method| stacks.ns_where(|stack| stack.has(method))).collect()
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// Four methods of a quarter of a tick each, in phase with the tick, of which timers show what ticks meet: each has
     /// its share, and a sample stands for about a millisecond.
     fn phases_of_the_tick(jdk) {

@@ -1,6 +1,6 @@
 //! The timers' period changes while threads run: weights are right, and no CPU time is missing or counted twice.
 
-use java_tests::{MAX_TICK_DELAY_NS, Run, Workload, binomial_tolerance, on_every_jdk};
+use java_tests::{MAX_TICK_DELAY_NS, Run, Workload, binomial_tolerance, on_jdks};
 
 /// Largest share of its CPU time that a thread burns after its last clock reading if it parks then.
 const AFTER_PARKING: f64 = 0.005;
@@ -49,7 +49,7 @@ fn assert_was_retuned(run: &Run) {
     assert!(sampling.changes >= MIN_CHANGES && sampling.replaced >= MIN_CHANGES, "{sampling:?}");
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// Each thread's account closes although its timer is replaced dozens of times.
     fn accounts_match_clocks(jdk) {
         const THREADS: usize = 4;
@@ -67,7 +67,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 11, 25;
     /// Samples have different weights, and each method has its share.
     fn shares_are_right(jdk) {
         let run = with_retuning(Workload::new("TwoMethods").argument(5).argument(200)).record(jdk);
@@ -86,7 +86,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     /// Threads that end before their first expiration hand on their unfinished period, whatever the period is.
     fn short_threads(jdk) {
         let run = with_retuning(Workload::new("ManyShortThreads").argument(4)).record(jdk);
@@ -102,7 +102,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// The period grows until the profiler costs no more than its budget.
     fn the_budget_is_kept(jdk) {
         // The agent adapts the period once a second, and ignores the first two seconds.
@@ -122,7 +122,7 @@ on_every_jdk! { concurrent;
     }
 }
 
-on_every_jdk! { concurrent;
+on_jdks! { concurrent 25;
     /// The running JVM is restricted to one processor, and the period follows so that the rate stays.
     fn the_rate_follows_the_processors(jdk) {
         let before = std::thread::available_parallelism().expect("a number of processors").get() as u64;

@@ -1,8 +1,8 @@
 //! The workloads without the profiler do what the other tests rely on.
 
-use java_tests::{Truth, Workload, on_every_jdk};
+use java_tests::{Truth, Workload, on_jdks};
 
-on_every_jdk! {
+on_jdks! { 11, 25;
     fn truth_is_consistent(jdk) {
         let finished = Workload::new("TwoMethods").argument(1).argument(20_000).run_unprofiled(jdk);
         assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
@@ -17,7 +17,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_jdks! { 25;
     fn exit_codes(jdk) {
         assert_eq!(Workload::new("SystemExit").argument(0.1).run_unprofiled(jdk).exit_code(), 7);
         assert_eq!(Workload::new("UncaughtException").argument(0.1).run_unprofiled(jdk).exit_code(), 1);
