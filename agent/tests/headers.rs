@@ -1,8 +1,6 @@
 //! The headers of the stack-walk API and of the control functions compile without warnings as C11 and as C++11,
 //! with the layouts of the proposals.
 
-#![allow(missing_docs)]
-
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

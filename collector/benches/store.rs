@@ -9,8 +9,6 @@
 //! the wall-clock rate for each processor it may use; `taskset -c 0` in front of the command makes that one. Without
 //! files it replays those of `tests/recordings/`.
 
-#![allow(missing_docs, reason = "a program, not a library")]
-
 #[path = "../tests/support/recorded.rs"]
 mod recorded;
 #[path = "../tests/support/mod.rs"]

@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// Path of a Unix stream socket.
@@ -29,13 +28,10 @@ pub enum Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// Nothing follows `unix:`.
     #[error("the path of the Unix socket is missing: write unix:/path, host:port or tls:host:port")]
     NoPath,
-    /// The part before the port is missing.
     #[error("the host is missing: write unix:/path, host:port or tls:host:port")]
     NoHost,
-    /// The `:port` at the end is missing or not a number below 65536.
     #[error(
         "the port is missing or not a number from 0 to 65535: write unix:/path, host:port or tls:host:port"
     )]

@@ -127,9 +127,7 @@ impl Archive {
 
 /// A source of samples with source texts.
 pub struct WithSources {
-    /// The samples.
     pub samples: Arc<dyn Source + Send + Sync>,
-    /// The texts.
     pub texts: SourcePath,
 }
 

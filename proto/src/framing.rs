@@ -28,17 +28,13 @@ const READ_BYTES: usize = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FramingError {
-    /// The flag byte is neither 0 nor 1: this is not the start of a message.
     #[error("flag byte {0:#04x} does not start a message")]
     BadFlag(u8),
-    /// The message is compressed (flag 1), which is not supported.
     #[error("compressed messages are not supported")]
     Unsupported,
     /// The message is longer than the limit, both in bytes.
     #[error("message of {len} bytes exceeds the limit of {max} bytes")]
-    #[allow(missing_docs, reason = "described above")]
     TooLong { len: usize, max: usize },
-    /// The stream ended inside a message, after this number of bytes of it.
     #[error("stream ends after {0} bytes of a message")]
     Truncated(usize),
     /// The bytes of the message, of this number, are not a valid encoding of the expected type.
@@ -47,7 +43,6 @@ pub enum FramingError {
     /// The checksum of the message, of this number of bytes, is wrong or missing.
     #[error("message of {0} bytes was overwritten: its checksum does not match")]
     Damaged(usize),
-    /// Reading the stream failed.
     #[error("reading failed: {0}")]
     Io(io::ErrorKind),
 }
@@ -55,7 +50,6 @@ pub enum FramingError {
 /// A decoded message of an agent with its framed bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FramedMessage {
-    /// The message.
     pub message: AgentMessage,
     /// Its prefix and its encoding.
     pub bytes: Vec<u8>,

@@ -41,7 +41,6 @@ pub mod version;
 /// the code generated from the definition, and `TICKWALK_REGENERATE=1 cargo test -p proto --test drift` rewrites it.
 #[rustfmt::skip]
 #[path = "generated.rs"]
-#[allow(missing_docs, reason = "documentation of fields lives in the .proto, most are named by their meaning")]
 #[allow(clippy::doc_lazy_continuation, reason = "comments of the .proto are plain text, not Markdown")]
 #[allow(clippy::large_enum_variant, reason = "messages live for a moment, one at a time")]
 pub mod v1;

@@ -8,7 +8,6 @@ use crate::v1::SampleBatch;
 /// Bit of `SampleBatch.flags`: the newest Java frame is that of a later point than the one that was running or calling.
 pub const BIASED: u32 = 4;
 
-/// A sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// CLOCK_MONOTONIC, nanoseconds.
@@ -39,7 +38,6 @@ pub fn has_equal_columns(batch: &SampleBatch) -> bool {
     batch.node.len() == rows && optional.iter().all(|len| [0, rows].contains(len))
 }
 
-/// Returns the rows of `batch`.
 pub fn rows(batch: &SampleBatch) -> impl ExactSizeIterator<Item = Row> + '_ {
     let mut rows = batch.thread.len().min(batch.node.len());
     if !batch.cpu_units.is_empty() {

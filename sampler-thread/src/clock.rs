@@ -72,7 +72,6 @@ pub fn process_cpu_nanos() -> u64 {
     read(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_nanos() -> u64 {
     read(ClockId::CLOCK_MONOTONIC).unwrap_or(0)
 }

@@ -20,7 +20,6 @@ const WORK: Duration = Duration::from_millis(1);
 const REST: Duration = Duration::from_micros(500);
 
 impl Pacer {
-    /// Starts the work.
     #[must_use]
     pub fn start() -> Self {
         Self { last: Instant::now() }

@@ -15,7 +15,6 @@ use crate::period::aim::Aim;
 
 pub use proto::v1::ThreadKind;
 
-/// A profiled thread.
 #[derive(Debug, Clone)]
 pub struct ThreadFacts {
     /// Index of the thread's slot, and of its queue.
@@ -28,7 +27,6 @@ pub struct ThreadFacts {
     pub tid: i32,
     /// Name in Java, or in the kernel for other threads.
     pub name: Arc<str>,
-    /// Its kind.
     pub kind: ThreadKind,
     /// Reading of the thread's CPU clock when its timer was armed, in nanoseconds.
     pub armed_ns: u64,
@@ -64,7 +62,6 @@ impl Gap {
     pub const ALL: [Self; 5] =
         [Self::NoTimer, Self::SignalBlocked, Self::HandlerReplaced, Self::NotChosen, Self::NotJava];
 
-    /// Name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoTimer => "no_timer",
@@ -133,11 +130,9 @@ pub struct QueueBytes {
 /// Counts about timers, for statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimerCounts {
-    /// Profiled threads.
     pub threads: u64,
     /// Threads among them that are not left out, and share a rate.
     pub sharing: u64,
-    /// Threads that have a timer.
     pub with_timer: u64,
     /// Timers moved from one thread to another so far.
     pub rotations: u64,
@@ -155,7 +150,6 @@ pub struct TimerCounts {
 pub trait Queues: Send + Sync + 'static {
     /// Returns the slots whose queues may hold requests.
     fn ready(&self) -> Vec<u32>;
-    /// Returns the queue of a slot.
     fn queue(&self, slot: u32) -> &ThreadQueue;
     /// Returns the pool that holds stack copies.
     fn pool(&self) -> &SnapshotPool<'static>;
@@ -179,11 +173,9 @@ pub trait Threads: Send + Sync + 'static {
     fn discover(&self);
     /// Returns a number that changes when the loader maps or unmaps a library; `None` if the loader does not count.
     fn library_loads(&self) -> Option<u64>;
-    /// Returns the thread that owns a slot.
     fn thread(&self, slot: u32) -> Option<ThreadFacts>;
     /// Returns all threads that own a slot, ended ones included.
     fn threads(&self) -> Vec<ThreadFacts>;
-    /// Returns an unused thread id for the wire.
     fn next_thread_id(&self) -> u32;
     /// Returns the threads that ended since the last call.
     fn ended(&self) -> Vec<ThreadFacts>;
@@ -209,7 +201,6 @@ pub trait Timers: Send + Sync + 'static {
     ///
     /// Runs on the calling thread, which must be the sampler, and uses at most `max_cpu_ns` of CPU time.
     fn measure_tick(&self, max_cpu_ns: u64) -> Option<u64>;
-    /// Returns counts about timers.
     fn timer_counts(&self) -> TimerCounts;
     /// Looks for the reason why threads used CPU time without an expiration, and counts that time as lost by it.
     fn examine_silent(&self, slots: &[u32]);

@@ -17,13 +17,11 @@ use crate::walk::routines::Routines;
 /// Runs the self-test on the sampler thread, and returns its results and what may be shown because of them.
 pub type Examine = Box<dyn FnOnce() -> (Capabilities, Vec<SelfTest>) + Send>;
 
-/// Settings of a session.
 pub struct Settings<M> {
     /// Detector of unloaded classes and freed code.
     pub unloading: Arc<Unloading>,
     /// The routines that the VM has generated.
     pub routines: Arc<Routines>,
-    /// The self-test.
     pub examine: Examine,
     /// Most frames of a stack.
     pub max_frames: u32,
@@ -41,6 +39,5 @@ pub struct Settings<M> {
     pub tuning: Tuning,
     /// Stack traces from the VM, in place of signals.
     pub traces: Option<Arc<Traces>>,
-    /// Observer for developers.
     pub observer: Option<Box<dyn Observer<M>>>,
 }

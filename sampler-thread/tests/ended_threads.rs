@@ -1,7 +1,5 @@
 //! Threads that have ended: one drain for all of them, and the drain of a thread's own queue at its end.
 
-#![allow(missing_docs)]
-
 #[path = "../../stackwalk/tests/support/fixture.rs"]
 mod fixture;
 

@@ -1,7 +1,5 @@
 //! A walker that has walked other stacks finds the same frames as a new one, on recorded and on damaged stacks.
 
-#![allow(missing_docs)]
-
 #[path = "../../stackwalk/tests/support/fixture.rs"]
 mod fixture;
 

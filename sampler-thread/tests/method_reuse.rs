@@ -2,8 +2,6 @@
 //!
 //! Walks a recorded stack of a real JVM over memory in which another method replaces one at a chosen moment.
 
-#![allow(missing_docs)]
-
 #[path = "../../stackwalk/tests/support/fixture.rs"]
 mod fixture;
 

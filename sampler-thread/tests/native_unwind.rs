@@ -1,7 +1,6 @@
 //! Native unwinding of this test's own stack, without a JVM: frames and names are correct, a walk allocates nothing,
 //! and code without tables is an error.
 
-#![allow(missing_docs)]
 #![allow(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one assembler block reads all registers of one moment"

@@ -1,7 +1,6 @@
 //! Native unwinding through signal handlers, without a JVM: the code that a handler returns to and the instruction that
 //! the signal interrupted are looked up at their pc. Return addresses are looked up one byte before.
 
-#![allow(missing_docs)]
 #![allow(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one assembler block reads all registers of one moment"

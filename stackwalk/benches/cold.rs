@@ -8,8 +8,6 @@
 //! `cargo bench -p stackwalk --bench cold` prints times and reads; `-- --once MODE JDK` makes the walks of one mode,
 //! which `stackwalk/benches/instructions` counts with callgrind. Results are in `design/verification.md`.
 
-#![allow(missing_docs)]
-
 #[path = "../tests/support/fixture.rs"]
 mod fixture;
 #[path = "../tests/support/synthetic.rs"]

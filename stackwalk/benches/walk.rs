@@ -5,8 +5,6 @@
 //! `stackwalk/benches/instructions` counts the instructions of one walk with callgrind. Results are in
 //! `design/verification.md`.
 
-#![allow(missing_docs)]
-
 #[path = "../tests/support/fixture.rs"]
 mod fixture;
 

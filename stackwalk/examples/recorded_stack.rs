@@ -6,7 +6,6 @@
 //! thread's stack; `agent/src/stack_api/walk.rs` is such a walk.
 
 #[path = "../tests/support/fixture.rs"]
-#[allow(missing_docs, reason = "made for tests")]
 mod fixture;
 
 use fixture::Fixture;

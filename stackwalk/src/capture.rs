@@ -17,7 +17,6 @@ words! {
         pub sp: u64,
         /// Frame pointer register.
         pub fp: u64,
-        /// The other registers.
         pub registers: Registers,
         /// Address of the `JavaThread`, zero for a thread the VM does not know.
         pub thread: u64,
@@ -53,7 +52,6 @@ pub const CAPTURE_BYTES: usize = <Capture as Words>::COUNT * 8;
 ///
 /// None of these allocates, locks or panics.
 impl Capture {
-    /// A record of zeros.
     pub const ZERO: Self = <Self as Words>::ZERO;
 
     /// The record as bytes in this machine's order.

@@ -44,16 +44,13 @@ pub struct Place {
 pub enum Frame {
     /// A method run by the interpreter.
     Interpreted {
-        /// The method.
         method: Method,
         /// Bytecode being run, or of the pending invoke; `None` while the frame is being built.
         bci: Option<Bci>,
-        /// Place of the frame.
         place: Place,
     },
     /// A method in code made by a JIT compiler.
     Compiled {
-        /// The method.
         method: Method,
         /// Bytecode being run, or of the pending invoke; `None` if the code carries no information there.
         bci: Option<Bci>,
@@ -64,40 +61,27 @@ pub enum Frame {
         /// True if method and bytecode are those of a later instruction than the one that was running or calling,
         /// because the code has no information about that one.
         is_moved: bool,
-        /// Place of the frame.
         place: Place,
     },
     /// A native method, through its compiled wrapper or the interpreter.
     NativeMethod {
-        /// The method.
         method: Method,
         /// True if the wrapper was compiled.
         compiled: bool,
-        /// Place of the frame.
         place: Place,
     },
     /// VM code in the code cache; `HotSpot::blob_name` reads its name.
-    Stub {
-        /// The code.
-        blob: Blob,
-        /// Place of the frame.
-        place: Place,
-    },
+    Stub { blob: Blob, place: Place },
     /// The VM called Java here.
-    Entry {
-        /// Place of the frame.
-        place: Place,
-    },
+    Entry { place: Place },
     /// Code of a native library, or of the VM's.
     Native {
-        /// Place of the frame.
         place: Place,
         /// True if the pc is an interrupted instruction rather than a return address.
         interrupted: bool,
     },
     /// Frames are missing here.
     Gap {
-        /// Why.
         missing: Missing,
         /// The frame before.
         place: Place,
@@ -115,7 +99,6 @@ pub enum Missing {
 }
 
 impl Frame {
-    /// The method, for frames that have one.
     #[must_use]
     pub fn method(&self) -> Option<Method> {
         match self {

@@ -2,8 +2,6 @@
 //!
 //! `replay`, `garbage` and `no_alloc` are programs of their own: the package `stackwalk-aarch64` has them as well.
 
-#![allow(missing_docs)]
-
 mod attached_jvm;
 mod cache;
 mod called;

@@ -6,7 +6,6 @@ use std::ffi::OsString;
 
 use super::table::OPTIONS;
 
-/// Prefix of the variables.
 const VARIABLES: &str = "TICKWALK_";
 
 /// Variables of the command `tickwalk` with the name of an option: its log filter has another syntax.

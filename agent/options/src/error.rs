@@ -9,32 +9,25 @@ use super::table::OPTIONS;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// The option needs a value.
     #[error("option '{0}' needs a value, as in {0}=...")]
     NoValue(String),
-    /// The value does not fit the option.
     #[error("option '{option}': '{value}' is not {expected}")]
     BadValue {
-        /// Option name.
         option: &'static str,
-        /// The value.
         value: String,
         /// The accepted form.
         expected: &'static str,
     },
-    /// The hook is not part of this build.
     #[error(
         "option 'debug': '{0}' is a developers' hook, which this agent was built without; build one with \
                  cargo build --release -p agent --features hooks"
     )]
     NoHooks(String),
-    /// The file's name is that of another format.
     #[error(
         "option 'file': the agent does not write the format of {0}; write file=NAME.tickwalk, then tickwalk export -o {0} \
          NAME.tickwalk"
     )]
     OtherFormat(String),
-    /// A signal has two purposes.
     #[error(
         "options 'signal' and 'dumpsignal' name the same signal, {0}; choose another one for dumpsignal="
     )]
@@ -45,18 +38,14 @@ pub enum OptionError {
          {0} belongs to timers, so leave signal= or clock=perf out"
     )]
     SignalOfTimers(i32),
-    /// The signal may be lost while another one is pending.
     #[error("option 'signal': {0} is for clock=perf only; choose 27 (SIGPROF) or a real-time signal")]
     SignalOfEvents(i32),
-    /// Every period would write the same file.
     #[error(
         "option 'loop': each period would overwrite the file of the one before; write %t, the time, into file="
     )]
     SameFile,
-    /// A stream to a collector has no files.
     #[error("option 'loop' has no effect without file=; the collector's samples are divided by time already")]
     NothingToDivide,
-    /// The event is none that is sampled.
     #[error(
         "option 'event': '{0}' is not sampled; write event=cpu for CPU time, or event=wall for wall time"
     )]
@@ -66,15 +55,12 @@ pub enum OptionError {
         "option '{0}': timers of threads count CPU time on all processors; leave it out, or bind the JVM with taskset"
     )]
     OneProcessor(&'static str),
-    /// The file with the token cannot be read.
     #[error("cannot read tokenfile={path}: {error}; its first line must be the token")]
     TokenFile {
-        /// The file.
         path: String,
         /// Why, in words.
         error: String,
     },
-    /// The text names neither what to do nor a format.
     #[error("no command; write start, stop, dump, status or version, or a format")]
     NoCommand,
     /// With `strict` nothing may be without effect.
@@ -86,25 +72,16 @@ pub enum OptionError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
-    /// No option has this name.
     #[error("unknown option '{0}'; {hint}", hint = hint(.0))]
     Unknown(String),
-    /// The word means something for async-profiler only.
     #[error("'{word}' has no effect here; {remedy}")]
     NoEffect {
-        /// The word.
         word: String,
         /// Why, or what to write instead.
         remedy: &'static str,
     },
-    /// The option belongs to other modes.
     #[error("option '{option}' has no effect with mode={}; leave one of them out", mode.name())]
-    OtherMode {
-        /// The option as it is written.
-        option: String,
-        /// The mode.
-        mode: Mode,
-    },
+    OtherMode { option: String, mode: Mode },
 }
 
 impl Warning {

@@ -32,7 +32,6 @@ pub const DEFAULT_PAUSE_BUDGET: Duration = Duration::from_micros(200);
 /// Purpose of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Sample CPU time.
     #[default]
     CpuTime,
     /// Sample wall time.
@@ -44,7 +43,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the name as the option has it.
     pub fn name(self) -> &'static str {
         match self {
             Self::CpuTime => "cputime",
@@ -58,14 +56,12 @@ impl Mode {
 /// The source of the signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClockOption {
-    /// A timer for each thread.
     #[default]
     Timer,
     /// A perf event for each thread.
     Perf,
 }
 
-/// Address of a collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collector {
     /// A Unix domain socket.
@@ -76,7 +72,6 @@ pub enum Collector {
     Tls(String),
 }
 
-/// All options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Purpose of the agent.
@@ -91,7 +86,6 @@ pub struct Options {
     pub clock: ClockOption,
     /// Signal number, or `None` for the first free real-time signal.
     pub signal: Option<i32>,
-    /// Collector to stream to.
     pub collector: Option<Collector>,
     /// Certificates trusted for a TLS collector, in PEM form; those of the system if `None`.
     pub certificates: Option<PathBuf>,
@@ -113,7 +107,6 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// Time after which the profile ends and the next one begins.
     pub repeats_after: Option<Duration>,
-    /// The sampled threads.
     pub threads: ThreadChoice,
     /// The arguments of the program that are secrets.
     pub redaction: Redaction,
@@ -127,7 +120,6 @@ pub struct Options {
     pub service: Option<String>,
     /// Labels of the process, as `key=value`.
     pub labels: Vec<String>,
-    /// Log level.
     pub log: LevelFilter,
     /// File for log lines in place of standard error.
     pub log_file: Option<PathBuf>,
@@ -141,7 +133,6 @@ pub struct Options {
     pub starts: bool,
     /// When all stacks are written without a command.
     pub dumps: DumpOptions,
-    /// Options for experiments.
     pub debug: DebugOptions,
 }
 

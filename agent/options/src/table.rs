@@ -12,10 +12,8 @@ use super::values::{
 use crate::kinds::redaction::Redaction;
 use crate::kinds::{debug, dumps, file_name};
 
-/// An option.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentOption {
-    /// Name.
     pub name: &'static str,
     /// Placeholder of the value; empty if the option has none.
     pub value: &'static str,
@@ -25,7 +23,6 @@ pub struct AgentOption {
     pub range: &'static str,
     /// Accepted form, for messages: "... is not FORM".
     pub form: &'static str,
-    /// Meaning.
     pub meaning: &'static str,
     /// Modes in which the option has an effect.
     pub modes: &'static [Mode],
@@ -40,7 +37,6 @@ pub struct AgentOption {
 /// The process that can check a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// In any process.
     Anywhere,
     /// It is a pattern of a path, whose variables are those of the JVM's environment.
     Pattern,
@@ -69,7 +65,6 @@ const OPTION: AgentOption = AgentOption {
 };
 
 impl AgentOption {
-    /// Returns the option of this name.
     pub fn of(name: &str) -> Option<&'static Self> {
         OPTIONS.iter().find(|option| option.name == name)
     }

@@ -85,7 +85,6 @@ struct Owner {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerfEventError {
-    /// The process may not sample what the kernel does.
     #[error(
         "clock=perf: the kernel refuses perf events ({error}, kernel.perf_event_paranoid is {paranoid}); set it to 1, grant \
          CAP_PERFMON, allow perf_event_open in the container's seccomp profile, or leave clock=perf out"
@@ -94,10 +93,8 @@ pub enum PerfEventError {
     Refused {
         /// The kernel's reason.
         error: io::Error,
-        /// The setting.
         paranoid: String,
     },
-    /// The kernel, or what emulates it, has none.
     #[error("clock=perf: this kernel has no perf events ({0}); leave clock=perf out")]
     Missing(io::Error),
 }

@@ -7,7 +7,6 @@
 //! Sources: Linux `drivers/clocksource/arm_arch_timer.c`, `arch/x86/kernel/tsc.c` (`unsynchronized_tsc`),
 //! `arch/x86/kernel/tsc_sync.c`; sysfs `devices/system/clocksource`.
 
-/// The kernel's clock source.
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 /// Returns whether the time stamp counter must not be used.

@@ -86,7 +86,6 @@ pub fn pauses() -> (u64, u64) {
 /// Why a thread was not held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotHeld {
-    /// It has ended.
     Ended,
     /// It went on before this thread had seen that it was held.
     Released,
@@ -144,7 +143,6 @@ impl Holder {
         Ok(Self { signal, previous, requests: REQUEST.word.load(Ordering::Relaxed) / STATES })
     }
 
-    /// The signal.
     pub fn signal(&self) -> i32 {
         self.signal
     }

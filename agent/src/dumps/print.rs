@@ -338,7 +338,6 @@ impl Stacks<'_> {
         (capture, length)
     }
 
-    /// Returns the copy in the buffer.
     fn copied(&self, tid: i32, capture: Capture, length: usize, ticks: u64) -> Copied {
         let stack = self.buffer.get(..length).unwrap_or_default().to_vec();
         let head = SnapshotHead { capture, stack_bytes: length as u64, ..SnapshotHead::default() };
@@ -354,7 +353,6 @@ struct JavaThread {
     stack_high: u64,
 }
 
-/// Returns all `JavaThread`s.
 fn java_threads(hotspot: &HotSpot, memory: &LiveMemory) -> Vec<JavaThread> {
     let offsets = hotspot.thread_offsets();
     let facts = |address: u64| {

@@ -14,7 +14,6 @@ const LEAST: usize = 128 << 10;
 /// Alignment of mappings on every CPU.
 const PAGE: usize = 4 << 10;
 
-/// The allocator.
 #[derive(Debug)]
 pub struct LargeBlocks;
 

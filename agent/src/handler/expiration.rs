@@ -20,9 +20,7 @@ use crate::handler::slots::{Shared, ThreadSlot};
 
 /// One delivered signal of one of our timers.
 pub struct Expiration {
-    /// Index of the slot.
     pub index: u32,
-    /// The slot.
     pub slot: &'static ThreadSlot,
     /// Expirations beyond the first.
     overrun: u32,

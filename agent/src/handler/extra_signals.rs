@@ -26,11 +26,8 @@ const PATIENCE: u32 = 1000;
 
 /// Finds the threads that carry a virtual thread.
 pub struct Carriers {
-    /// The slots.
     pub shared: &'static Shared,
-    /// Memory of the VM.
     pub memory: &'static LiveMemory,
-    /// Its layouts.
     pub hotspot: Arc<HotSpot>,
 }
 

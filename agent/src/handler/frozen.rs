@@ -19,14 +19,12 @@ const ENTRY_BYTES: u64 = 32;
 /// Smallest part of a chunk that is worth copying: head, link and a few frames.
 const CUT_BYTES: usize = 256;
 
-/// The frames to copy.
 #[derive(Clone, Copy)]
 pub struct FrozenFrames {
     /// The newest chunk, 0 for none.
     chunk: u64,
     /// Bytes of the copy, heads included.
     pub bytes: usize,
-    /// Chunks with frames.
     pub chunks: u8,
     /// True if the newest chunk has none.
     pub emptied: bool,
@@ -35,7 +33,6 @@ pub struct FrozenFrames {
 }
 
 impl FrozenFrames {
-    /// No frames.
     pub const NONE: Self = Self::not_found(FrozenExtent::NotRead);
 
     /// No frames, for a reason.

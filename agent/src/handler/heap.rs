@@ -37,7 +37,6 @@ struct State {
     pauses: u64,
     /// The VM's number of collections.
     collections: u32,
-    /// Its mask of good colours.
     good_mask: u64,
 }
 
@@ -55,7 +54,6 @@ pub enum Reference {
 }
 
 impl Reference {
-    /// Returns the object's address.
     pub const fn object(self) -> Option<u64> {
         match self {
             Self::Object(address) => Some(address),
@@ -73,12 +71,10 @@ impl ChunkWords {
         self.0.get((offset / 8) as usize).copied().unwrap_or(0).wrapping_shr((offset & 4).wrapping_mul(8))
     }
 
-    /// Returns an `int` field.
     pub fn int(&self, offset: u32) -> i32 {
         self.word(offset) as i32
     }
 
-    /// Returns the bits of the class word.
     pub fn class_word(&self, offsets: &FrozenOffsets) -> u64 {
         self.word(offsets.klass) & offsets.klass_mask
     }

@@ -22,10 +22,8 @@ use agent_options::SIGNALS_OF_EVENTS;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// Every real-time signal has a handler already.
     #[error("every real-time signal has a handler; choose one with signal=")]
     NoFreeSignal,
-    /// All signals that perf events may use have handlers already.
     #[error(
         "clock=perf: SIGURG and SIGWINCH, which perf events may use, have handlers; leave clock=perf out"
     )]
@@ -42,7 +40,6 @@ pub enum SignalError {
                  choose another signal with signal="
     )]
     Blocked(i32),
-    /// The kernel refused.
     #[error("the signal cannot be used: {0}; choose another one with signal=")]
     Refused(io::Error),
 }
@@ -148,7 +145,6 @@ impl Mask {
         Ok(Self(unsafe { mask.assume_init() }))
     }
 
-    /// Returns whether a signal is blocked.
     pub fn blocks(&self, signal: i32) -> bool {
         // SAFETY: the set is valid.
         unsafe { libc::sigismember(&raw const self.0, signal) == 1 }

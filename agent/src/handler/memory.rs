@@ -30,7 +30,6 @@ use agent_options::{ClockOption, Options};
 #[derive(Debug)]
 pub struct Room {
     region: io::Result<&'static mut [MaybeUninit<u8>]>,
-    /// The slabs in the region.
     classes: [SlabClass; 5],
     block: Option<BlockOffset>,
 }

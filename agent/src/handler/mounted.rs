@@ -23,7 +23,6 @@ const MAX_NAME_BYTES: usize = 256;
 /// A name is copied with each sample whose number on its carrier has none of these bits.
 const REPEAT_MASK: u64 = 15;
 
-/// A mounted virtual thread.
 #[derive(Clone, Copy)]
 pub struct MountedThread {
     /// Its `tid`; 0 if there is none, or it could not be read.

@@ -22,7 +22,6 @@ const NEAR: usize = 128;
 /// Addresses for grown rings: 2,600 of the largest.
 const GROWN_BYTES: usize = 256 << 20;
 
-/// Memory of all rings.
 #[derive(Default)]
 pub struct RingMemory {
     start: Option<Capacity>,

@@ -89,7 +89,6 @@ impl ThreadSlot {
 
 /// The data that the handlers of all threads share.
 pub struct Shared {
-    /// All slots.
     pub slots: &'static [ThreadSlot],
     /// Memory for stack copies.
     pub pool: SnapshotPool<'static>,
@@ -124,7 +123,6 @@ pub struct Shared {
     pub stopping: AtomicBool,
     /// Set after the end if no handler runs any more: the memory may be reused.
     pub is_at_rest: AtomicBool,
-    /// The timers' signal.
     pub signal: c_int,
     /// The signal's action before the agent's.
     pub previous: libc::sigaction,

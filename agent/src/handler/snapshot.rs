@@ -20,7 +20,6 @@ pub struct Snapshot {
     pub previous_cycles: u64,
     /// Bytes to copy from `capture.stack_low` on.
     pub stack_bytes: usize,
-    /// The mounted virtual thread.
     pub mounted: MountedThread,
 }
 

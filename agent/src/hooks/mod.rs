@@ -46,17 +46,13 @@ pub trait Observer: Send + Sync {
 
 /// The VM of a profile that has started.
 pub struct ObservedVm {
-    /// JVMTI.
     pub jvmti: Jvmti,
     /// Address of a thread's JNI environment minus that of its `JavaThread`; 0 if unknown.
     pub env_offset: u64,
-    /// Layouts.
     pub hotspot: Arc<HotSpot>,
-    /// Its memory.
     pub memory: &'static LiveMemory,
 }
 
-/// One run of the signal handler.
 pub struct HandlerRun {
     /// Number of the running thread's slot.
     pub slot: u32,

@@ -172,12 +172,10 @@ impl Jni {
         self.found(found)
     }
 
-    /// Returns an instance method of a class.
     pub(crate) fn method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
         self.look_up(self.functions().GetMethodID, class, name, signature)
     }
 
-    /// Returns a static method of a class.
     pub(crate) fn static_method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
         self.look_up(self.functions().GetStaticMethodID, class, name, signature)
     }
@@ -278,7 +276,6 @@ impl Jni {
         self.clear_unless(code == 0)
     }
 
-    /// Returns the pointer of the VM.
     pub(crate) fn vm(&self) -> Option<*mut JavaVM> {
         let mut vm = std::ptr::null_mut();
         // SAFETY: `vm` is writable.

@@ -66,7 +66,6 @@ pub mod vm_memory;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{function} returned error {code}{}", meaning(*code))]
 pub struct JvmtiError {
-    /// Name of the function.
     pub function: &'static str,
     /// Error code that it returned, -1 if the VM has no such function.
     pub code: jint,
@@ -97,7 +96,6 @@ unsafe impl Sync for Jvmti {}
 pub enum Phase {
     /// It is not initialised yet.
     Earlier,
-    /// It runs.
     Live,
     /// It has reported its end.
     Dead,
@@ -131,7 +129,6 @@ impl Jvmti {
         self.env
     }
 
-    /// Returns a system property of the VM.
     pub fn system_property(&self, name: &str) -> Option<String> {
         let name = CString::new(name).ok()?;
         let mut value = std::ptr::null_mut();
@@ -207,14 +204,12 @@ impl Jvmti {
         outcome
     }
 
-    /// Returns the calling thread.
     pub fn current_thread(&self) -> Option<ThreadRef> {
         let mut thread: jthread = std::ptr::null_mut();
         jvmti_call!(self, GetCurrentThread: fn(*mut jthread), &raw mut thread).ok()?;
         (!thread.is_null()).then_some(ThreadRef(thread))
     }
 
-    /// Returns all live platform threads.
     pub fn all_threads(&self) -> Vec<ThreadRef> {
         let (mut count, mut threads) = (0, std::ptr::null_mut());
         let outcome = jvmti_call!(self, GetAllThreads: fn(*mut jint, *mut *mut jthread), &raw mut count, &raw mut threads);

@@ -22,7 +22,6 @@ static ROUTINES: RwLock<Option<Arc<Routines>>> = RwLock::new(None);
 /// True while the VM reports the routines that exist.
 static LISTS: AtomicBool = AtomicBool::new(false);
 
-/// Adds the callback.
 pub fn prepare(callbacks: &mut jvmtiEventCallbacks) {
     callbacks.DynamicCodeGenerated = Some(dynamic_code_generated);
 }

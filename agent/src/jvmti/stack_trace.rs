@@ -12,12 +12,10 @@ use super::{Jvmti, JvmtiError, ThreadRef};
 /// Most frames that are read; the VM's own threads have two to six.
 const MAX_FRAMES: usize = 64;
 
-/// A frame as the VM describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmFrame {
     /// Class in internal form, `java/lang/Object`.
     pub class: String,
-    /// Method name.
     pub method: String,
     /// Bytecode index, -1 in native methods.
     pub bci: i64,

@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// A loaded library.
 #[derive(Debug)]
 pub struct Library {
     handle: *mut c_void,
@@ -24,7 +23,6 @@ impl Library {
         (self.file.clone(), self.base)
     }
 
-    /// Returns the library that contains `address`.
     pub fn containing(address: u64) -> Option<Self> {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: `info` is writable; any address may be passed.
@@ -48,7 +46,6 @@ impl Library {
         (!handle.is_null()).then_some(Self { handle, base: info.dli_fbase as u64, file })
     }
 
-    /// Returns the address of a symbol.
     pub fn symbol(&self, name: &str) -> Option<u64> {
         let name = CString::new(name).ok()?;
         // SAFETY: the handle is open and the name NUL-terminated.
@@ -107,7 +104,6 @@ unsafe extern "C" fn count_loads(info: *mut libc::dl_phdr_info, size: usize, loa
 /// A loaded part of a library.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Its addresses.
     pub range: Range<u64>,
     /// Bytes that are read from the file; the rest begins as zeros.
     pub file_bytes: u64,

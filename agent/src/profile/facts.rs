@@ -11,7 +11,6 @@ use crate::jvmti::Jvmti;
 use agent_options::file_name::host_name;
 use agent_options::{Mode, Options};
 
-/// Collects the facts of this process.
 pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> SessionFacts {
     let property = |name| jvmti.system_property(name).unwrap_or_default();
     // The kernel seeds a new RandomState; hashing nothing with it gives 64 random bits.

@@ -33,7 +33,6 @@ pub struct Gate {
     pub waker: Waker,
     /// The threads, whose queues may hold requests.
     pub registry: Arc<Registry>,
-    /// The VM's memory.
     pub memory: &'static LiveMemory,
 }
 

@@ -32,7 +32,6 @@ pub enum Refusal {
     /// The profile has no result of this kind, or it cannot be read.
     #[error("{0}")]
     NoResult(String),
-    /// A result cannot be written.
     #[error("cannot write {}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },
     #[error("cannot write file={path}: {error}; choose a writable path")]
@@ -90,7 +89,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal of an unsupported VM.
     pub fn unsupported(jvmti: &Jvmti, reason: impl ToString) -> Self {
         let property = |name| jvmti.system_property(name).unwrap_or_else(|| "unknown".to_owned());
         let name = format!("{} {}", property("java.vm.name"), property("java.vm.version"));

@@ -43,9 +43,7 @@ pub(super) struct Record {
     mark: Option<Mark>,
     /// Options of an agent that waits for a start.
     pub waiting: Option<String>,
-    /// The last profile.
     pub profile: Option<LastProfile>,
-    /// Its results.
     pub results: Results,
     /// Starts the next profile when the time of this one is over (`loop=`).
     pub next: Option<Box<dyn FnOnce() + Send>>,
@@ -96,7 +94,6 @@ pub enum Phase {
     Off,
 }
 
-/// Returns the state of the agent.
 pub fn phase() -> Phase {
     if guard::is_disabled() {
         return Phase::Off;
@@ -194,7 +191,6 @@ pub(super) fn with_session<T>(body: impl FnOnce(&Session) -> T) -> Option<T> {
     }
 }
 
-/// Notes that the VM has reported its end.
 pub(super) fn set_vm_ends() {
     VM_ENDS.store(true, Ordering::Relaxed);
 }

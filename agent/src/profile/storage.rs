@@ -17,7 +17,6 @@ use agent_options::output::ResultFile;
 /// Names of open files of this process.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// The results of a profile.
 #[derive(Debug)]
 pub struct Results {
     /// The recording, if it has no name; it disappears with this descriptor.
@@ -31,7 +30,6 @@ pub struct Results {
 }
 
 impl Results {
-    /// No results.
     pub const fn new() -> Self {
         Self { unnamed: None, at_end: None, is_awaited: false, failure: None }
     }
@@ -83,7 +81,6 @@ fn path_of(file: &OwnedDescriptor<File>) -> PathBuf {
     Path::new(DESCRIPTORS).join(file.as_fd().as_raw_fd().to_string())
 }
 
-/// Returns whether a path is one of [`path_of`].
 pub fn is_unnamed(path: &Path) -> bool {
     path.starts_with(DESCRIPTORS)
 }

@@ -8,7 +8,6 @@ use crate::profile::state::{self, Phase};
 use crate::profile::{Refusal, results, run, start, status};
 use agent_options::{Action, Door, Request};
 
-/// Answer to a start.
 pub const STARTED: &str = "Profiling started\n";
 /// Answer to a command whose result is a file, by the Java API.
 const WRITTEN: &str = "OK";

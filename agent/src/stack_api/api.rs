@@ -12,13 +12,10 @@ use crate::jvmti::vm::Vm;
 
 /// The VM, its threads, and memory for walks.
 pub struct Api {
-    /// The VM.
     pub vm: Vm,
     /// The environment whose events are enabled.
     pub jvmti: Jvmti,
-    /// Layouts.
     pub hotspot: HotSpot,
-    /// The VM's memory.
     pub memory: &'static LiveMemory,
     /// Fields of a `JavaThread`.
     pub offsets: ThreadOffsets,

@@ -197,7 +197,6 @@ unsafe fn run(start: Start<'_>, entry: u64, options: i32, body: impl FnOnce(&mut
     }
 }
 
-/// An opened walk.
 struct Opened {
     kind: i32,
     has_stack: bool,

@@ -12,17 +12,14 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use sampler_thread::native::in_handler::{Rows, RowsView};
 use stackwalk::{Capture, Frames, LiveMemory, ScopeCache, Walker};
 
-/// All memos.
 pub struct Memos(pub &'static [Memo]);
 
-/// One memo.
 pub struct Memo {
     /// SeqCst when taken, Release when given back.
     taken: AtomicBool,
     parts: UnsafeCell<Parts>,
 }
 
-/// The parts of a memo.
 pub struct Parts {
     /// Decoded code.
     pub cache: ScopeCache,
@@ -38,13 +35,10 @@ pub struct Parts {
 pub struct Room {
     /// Registers and fields of the VM.
     pub capture: Capture,
-    /// The live stack.
     pub stack: &'static [u8],
     /// Unwind rules, as the walker uses them.
     pub view: MaybeUninit<RowsView<'static, LiveMemory>>,
-    /// The walker.
     pub walker: MaybeUninit<Walker<'static, LiveMemory>>,
-    /// Its frames.
     pub frames: Option<Frames<'static, LiveMemory>>,
 }
 

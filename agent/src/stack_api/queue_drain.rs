@@ -80,7 +80,6 @@ struct Registered {
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 /// Held while client functions are called.
 static HANDLING: Mutex<()> = Mutex::new(());
-/// The draining thread.
 static DRAIN: Mutex<Option<Thread>> = Mutex::new(None);
 /// Number of drains.
 static ROUNDS: Mutex<Rounds> = Mutex::new(Rounds { ended: 0, requested: 0 });

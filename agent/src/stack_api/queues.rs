@@ -48,7 +48,6 @@ pub struct Queue {
     pub options: i32,
     /// Called with each element.
     pub handler: Handler,
-    /// Its second argument.
     pub argument: AtomicPtr<c_void>,
     /// Null after it was freed.
     pub ring: AtomicPtr<Ring>,
@@ -166,7 +165,6 @@ impl Queues {
         [classes.unwrap_or(0), self.freeing.mark(memory).unwrap_or(0)]
     }
 
-    /// Returns whether the calling thread drains.
     pub fn is_draining(&self) -> bool {
         self.drain.load(Ordering::Relaxed) == thread_pointer()
     }

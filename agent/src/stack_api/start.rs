@@ -146,7 +146,6 @@ fn memos() -> &'static [Memo] {
 /// The linker's number of loads and unloads when the current list was made. Relaxed: a hint.
 static LOADED: AtomicU64 = AtomicU64::new(0);
 
-/// Lists that were replaced.
 static REPLACED: Mutex<Replaced> = Mutex::new(Replaced { lists: Vec::new(), version: 1 });
 
 struct Replaced {

@@ -21,7 +21,6 @@ pub enum Start<'a> {
     Interrupted(*const c_void),
     /// At the last Java frame, else at the caller of the exported function.
     Last(&'a Caller),
-    /// At a frame.
     Frame {
         /// Interrupted instruction or return address.
         pc: u64,

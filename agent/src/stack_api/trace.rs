@@ -259,7 +259,6 @@ unsafe fn kind_and_count(
     (if count > 0 { kind } else { UNKNOWN_TRACE }, count)
 }
 
-/// Returns whether a collector has stopped the program.
 fn is_stopped_by_collector(api: &Api) -> bool {
     // SAFETY: a field of the heap's object, which the VM never frees.
     api.stopping_collector.is_some_and(|flag| unsafe { load::<u8>(flag, 0) } != 0)

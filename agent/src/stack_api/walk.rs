@@ -27,7 +27,6 @@ pub(super) const LAST_WITH_ADDRESSES: u32 = 25;
 /// code beyond them. Relaxed: a hint.
 static REFRESHED_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// A walk in progress.
 pub struct LiveWalk {
     api: &'static Api,
     native: Native,
@@ -107,7 +106,6 @@ impl LiveWalk {
         unsafe { (*room).frames.as_mut() }
     }
 
-    /// Returns the next frame.
     #[inline]
     pub fn next_frame(&mut self) -> Option<Frame> {
         self.frames()?.next()

@@ -81,7 +81,6 @@ fn newest(loadavg: &File) -> Option<u64> {
     text.split_whitespace().next_back()?.parse().ok().filter(|&newest| newest != 0)
 }
 
-/// A finished listing.
 #[derive(Debug, Clone, Copy)]
 struct Listing {
     ended: Instant,

@@ -25,7 +25,6 @@ const MAX_SPAN: usize = 256;
 /// Threads that are read and then registered together; two system calls each, some 0.1 ms in all.
 const READ_AT_ONCE: usize = 64;
 
-/// Registers Java threads.
 pub struct JavaThreads {
     registry: Arc<Registry>,
     jvmti: Jvmti,

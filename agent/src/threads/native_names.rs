@@ -23,7 +23,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 const MOST_READ: usize = 500;
 
 impl Registry {
-    /// Follows the names of native threads, if that is due.
     pub(super) fn follow_native_names_if_due(&self) {
         let now = Instant::now();
         let is_due = {

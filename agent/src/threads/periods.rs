@@ -19,7 +19,6 @@ pub(super) struct Periods {
     users: [Users; PERIODS],
     /// Index of the period that new timers get.
     target: u8,
-    /// Drains that have begun.
     drains: u64,
 }
 

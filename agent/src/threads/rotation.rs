@@ -72,7 +72,6 @@ impl Registry {
         }
     }
 
-    /// Returns counts of threads and timers.
     pub fn timer_counts(&self) -> TimerCounts {
         let table = self.table.lock();
         let alive = || table.entries.iter().flatten().filter(|entry| entry.facts.ended_ns.is_none());

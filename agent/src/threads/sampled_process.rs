@@ -21,11 +21,8 @@ use crate::handler::install;
 use crate::jvmti::{symbols, vm_memory};
 use crate::threads::kernel;
 
-/// The sampled process.
 pub struct SampledProcess {
-    /// The threads.
     pub registry: Arc<Registry>,
-    /// The VM's memory.
     pub memory: &'static LiveMemory,
     /// Layout of the VM.
     pub hotspot: Arc<HotSpot>,

@@ -41,13 +41,9 @@ const REFERENCES: usize = 64;
 
 /// The parts of the agent that traces need.
 pub struct Asker {
-    /// JVMTI.
     pub jvmti: Jvmti,
-    /// The VM's memory.
     pub memory: &'static LiveMemory,
-    /// The threads.
     pub registry: Arc<Registry>,
-    /// The queue for traces.
     pub traces: Arc<Traces>,
     /// Most frames of a trace.
     pub most_frames: u32,
@@ -55,7 +51,6 @@ pub struct Asker {
     pub now: fn() -> u64,
 }
 
-/// The running thread.
 #[derive(Debug)]
 pub struct TraceThread {
     state: Arc<State>,

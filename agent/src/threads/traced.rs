@@ -18,9 +18,7 @@ const LEAST_PART: u64 = 8;
 /// A thread that has used CPU time since its last trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// Its slot.
     pub slot: u32,
-    /// Its id on the wire.
     pub id: u32,
     /// Address of its `JavaThread`.
     pub address: u64,

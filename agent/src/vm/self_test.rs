@@ -32,7 +32,6 @@ const WALKING: &str = "stack walking";
 const NAMES: &str = "names";
 const POSITIONS: &str = "bytecode positions";
 
-/// A frame of our walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WalkedFrame {
     class: String,
@@ -51,11 +50,8 @@ pub struct Evidence {
 
 /// The VM to test.
 pub struct Subject<'a> {
-    /// Layouts.
     pub hotspot: &'a HotSpot,
-    /// Its memory.
     pub memory: &'static LiveMemory,
-    /// JVMTI.
     pub jvmti: Jvmti,
     /// JNI of the calling thread.
     pub jni: Jni,
@@ -173,7 +169,6 @@ fn position(frame: &Frame) -> i64 {
     frame.bci().map_or(without, |bci| i64::from(bci.0))
 }
 
-/// Returns the result of each capability.
 fn compare(
     thread: &str,
     walked: &[WalkedFrame],

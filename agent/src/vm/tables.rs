@@ -17,10 +17,8 @@ use crate::jvmti::{flags, vm_memory};
 use crate::vm::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use agent_options::Options;
 
-/// The tables.
 #[derive(Debug)]
 pub struct VmTables {
-    /// Layouts.
     pub hotspot: HotSpot,
     /// Offsets at which the VM stores the mounted virtual thread.
     pub mounted: Option<MountedOffsets>,

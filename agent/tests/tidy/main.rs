@@ -7,8 +7,6 @@
 //!
 //! Source: rust-analyzer, `xtask/src/tidy.rs`.
 
-#![allow(missing_docs)]
-
 mod architecture;
 mod circles;
 mod documents;

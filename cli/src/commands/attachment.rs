@@ -38,7 +38,6 @@ pub struct Attachment {
     _workplace: Workplace,
 }
 
-/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
     Program,

@@ -36,7 +36,6 @@ const NAME_COLUMNS: usize = 40;
 /// Columns of a terminal of unknown size.
 const COLUMNS: usize = 80;
 
-/// The writers of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminal {
     /// Only this command writes to it.

@@ -10,7 +10,6 @@ const SUBJECT: &str = "JVM";
 /// Most JVMs that are reported one by one.
 const MOST_JVMS: usize = 20;
 
-/// Characters of a program that are shown.
 const SHOWN_CHARACTERS: usize = 60;
 
 pub(super) fn examine() -> Vec<Finding> {

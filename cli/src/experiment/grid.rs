@@ -23,7 +23,6 @@ impl fmt::Display for Work {
     }
 }
 
-/// Sizes of the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queues {
     /// The default: no debug hook is set.
@@ -76,7 +75,6 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Returns the options of the agent.
     pub fn options(&self) -> String {
         let queues = match self.queues {
             Queues::Shipped => String::new(),

@@ -30,7 +30,6 @@ pub struct Run {
     pub profile: ProcessProfile,
     /// The program's output lines that begin with `truth`, without that word, split at spaces.
     pub truths: Vec<Vec<String>>,
-    /// Messages of the agent.
     pub messages: Vec<String>,
     /// User CPU time of the whole JVM by getrusage, in nanoseconds.
     pub user_ns: u64,

@@ -50,7 +50,6 @@ impl State {
     }
 }
 
-/// A JVM.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub pid: i32,
@@ -133,7 +132,6 @@ fn released(process: Process, mapped: &[MappedFile]) -> Option<String> {
     Some(printable(value.trim_matches('"')))
 }
 
-/// Returns a text as one line.
 fn printable(text: &str) -> String {
     shown(text).into_owned()
 }

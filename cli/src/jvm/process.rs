@@ -255,7 +255,6 @@ fn container_of(control_groups: &str) -> Option<String> {
     id.or_else(unit).map(str::to_owned)
 }
 
-/// Returns the name of a user, or its number.
 pub fn user_name(user: u32) -> String {
     let known = User::from_uid(Uid::from_raw(user)).ok().flatten();
     known.map_or_else(|| user.to_string(), |user| user.name)

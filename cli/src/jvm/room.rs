@@ -62,7 +62,6 @@ pub fn of(process: Process, status: &Status, threads: u64) -> Room {
     limit.map_or(Room::Enough, Room::Missing)
 }
 
-/// Returns the limit of the user if it prevents the threads.
 fn user_limit(process: Process, status: &Status, threads: u64) -> Option<Limit> {
     let user = status.real_user;
     let is_exempt = user == 0 || status.capabilities & EXEMPT != 0;

@@ -27,7 +27,6 @@ const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
 #[derive(Debug)]
 pub struct Workplace {
     owner: Owner,
-    /// The directory above.
     above: OwnedFd,
     name: PathBuf,
     /// The path that the JVM sees.

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// File name of the agent.
 pub const FILE_NAME: &str = "libtickwalk.so";
 
 /// Environment variable that names the agent library.

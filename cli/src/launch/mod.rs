@@ -29,7 +29,6 @@ const END_SILENCE: &str = "10s";
 /// Time after which an agent ends its profile if this command was killed.
 pub const ABANDON: &str = "10s";
 
-/// Library and options of the agent.
 #[derive(Debug)]
 pub struct AgentOptions<'a> {
     pub library: PathBuf,
@@ -51,7 +50,6 @@ impl AgentOptions<'_> {
         Ok(format!("-agentpath:{}={}", plain(&self.library)?, self.text()?))
     }
 
-    /// Returns the options as text.
     pub fn text(&self) -> anyhow::Result<String> {
         let mut options = format!("mode=cputime,exitwait={END_SILENCE},abandon={ABANDON},collector=unix:");
         options.push_str(plain(&self.socket)?);
@@ -79,7 +77,6 @@ pub fn plain(path: &Path) -> anyhow::Result<&str> {
 pub enum NotStarted {
     #[error("the program {0} does not exist; give its path or check PATH")]
     NotFound(String),
-    /// The file is no program, or may not be run.
     #[error("the program {0} cannot be run: {1}")]
     NotExecutable(String, Errno),
 }

@@ -14,7 +14,6 @@ use crate::source::now_ns;
 /// Name of the format of recordings, and their suffix without the dot.
 const RECORDING: &str = "tickwalk";
 
-/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// A recording, which has everything.
@@ -50,7 +49,6 @@ impl FileFormat {
     }
 }
 
-/// Reads the name of a format.
 pub fn format_by_name(name: &str) -> Result<FileFormat, UnknownFormat> {
     match name {
         RECORDING => Ok(FileFormat::Recording),

@@ -43,10 +43,8 @@ pub enum ForwardError {
     /// A receiver cannot be used.
     #[error(transparent)]
     Target(TargetError),
-    /// The store accepts no follower.
     #[error("the store accepts no follower: {0}")]
     Store(StoreError),
-    /// The thread or its runtime cannot be started.
     #[error("the forwarding thread cannot be started: {0}")]
     Thread(io::ErrorKind),
 }
@@ -86,7 +84,6 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Returns address and account of each receiver.
     pub fn get(&self) -> Vec<(&str, Account)> {
         self.outboxes.iter().map(|(address, outbox)| (address.as_str(), outbox.account())).collect()
     }

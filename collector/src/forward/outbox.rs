@@ -28,7 +28,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// All causes.
     pub const ALL: [Cause; 5] =
         [Cause::Behind, Cause::BufferFull, Cause::Refused, Cause::Rejected, Cause::Stopped];
 
@@ -41,7 +40,6 @@ impl Cause {
 /// A number of requests (0 for samples without one), their samples with their CPU time, and the encoded length before
 /// compression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "described above")]
 pub struct Amount {
     pub requests: u64,
     pub samples: u64,
@@ -67,7 +65,6 @@ impl Amount {
 
 /// Delivery to one receiver: amounts delivered, waiting or being sent, and failed attempts that are repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "described above")]
 pub struct Account {
     pub delivered: Amount,
     pub waiting: Amount,
@@ -76,7 +73,6 @@ pub struct Account {
 }
 
 impl Account {
-    /// Returns what was dropped for a cause.
     pub fn dropped(&self, cause: Cause) -> Amount {
         self.dropped[cause as usize]
     }

@@ -165,7 +165,6 @@ struct Delay {
 /// Maximum delay a receiver can demand.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 
-/// Returns the delay that the receiver demands.
 fn retry_delay(status: &Status) -> Option<Duration> {
     let details = Details::decode(status.details()).ok()?.details;
     let any = details.iter().find(|any| any.type_url.ends_with("google.rpc.RetryInfo"))?;

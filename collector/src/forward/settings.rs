@@ -17,7 +17,6 @@ pub struct Settings {
     pub timeout: Duration,
     /// Pause after the first failure; it doubles with each further one.
     pub first_pause: Duration,
-    /// Maximum pause.
     pub longest_pause: Duration,
     /// Maximum time for deliveries in progress when the forwarder stops.
     pub stop: Duration,

@@ -10,13 +10,10 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The address is not `http://HOST:PORT` or `https://HOST:PORT`.
     #[error("invalid receiver address: write http://HOST:4317 or https://HOST:4317")]
     Address,
-    /// The header is not `NAME=VALUE` in ASCII.
     #[error("invalid header: write NAME=VALUE in ASCII")]
     Header,
-    /// The certificates of this machine, or the given ones, cannot be loaded.
     #[error(
         "the certificates to trust cannot be loaded: check the system's certificates or the given PEM file"
     )]
@@ -77,7 +74,6 @@ impl Target {
         self
     }
 
-    /// Returns the address as given.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -28,7 +28,6 @@ const RETRY: Duration = Duration::from_millis(100);
 /// have up to 16 KiB.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Maximum number of connections with a request that was answered; more are refused.

@@ -57,7 +57,6 @@ const STOP: Duration = Duration::from_secs(5);
 /// Parameters of a valid query string.
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-/// A source that is served.
 pub type Served = Arc<dyn Source + Send + Sync>;
 
 struct Shared {

@@ -21,10 +21,8 @@ use rustls::sign::CertifiedKey;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
-    /// The file cannot be read, or has no certificate or key in PEM form; with the reason.
     #[error("cannot use {path}: {1}; a readable PEM file is required", path = .0.display())]
     Unusable(PathBuf, String),
-    /// The private key does not belong to the certificate.
     #[error("certificate and key do not belong together: {0}")]
     Config(rustls::Error),
 }

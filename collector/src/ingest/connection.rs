@@ -227,7 +227,6 @@ impl Attached {
 
 /// Received bytes, and the complete messages among them.
 struct Inbox {
-    /// Id of the connection.
     connection: u64,
     decoder: FrameDecoder,
     chunk: Box<[u8]>,

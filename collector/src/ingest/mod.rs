@@ -73,7 +73,6 @@ impl StopHandle {
         self.shared.sessions.lock().report()
     }
 
-    /// Returns the state of the server.
     pub fn health(&self) -> Health {
         self.shared.health()
     }

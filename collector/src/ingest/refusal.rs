@@ -17,49 +17,37 @@ pub enum Refusal {
     /// The agent has another wire version, or the peer is not an agent.
     #[error(transparent)]
     Version(VersionError),
-    /// The first message is not a Hello.
     #[error("the first message is not a Hello; connect with a Tickwalk agent")]
     NoHello,
     /// No Hello arrived within [`Limits::hello`](super::limits::Limits::hello).
     #[error("no Hello arrived in time; connect again")]
     HelloLate,
-    /// A message has no sequence number.
     #[error("a message has no sequence number; numbers start at 1")]
     NoSequence,
-    /// A second Hello has another session id, this one.
     #[error("a second Hello has another session id, {0:016x}; use one connection for each session")]
     OtherSession(u64),
-    /// The session with this id has another secret.
     #[error("session {0:016x} belongs to another agent, which has another secret; start the profile again")]
     WrongSecret(u64),
-    /// A message with the second number follows the one with the first; numbers grow by one.
     #[error("message {1} follows message {0}; numbers grow by one; start the profile again")]
     Jump(u64, u64),
-    /// The maximum number of connections is served.
     #[error("the collector already serves its maximum of {0} connections; try again later")]
     TooManyConnections(usize),
-    /// The maximum number of sessions is known.
     #[error("the collector already has its maximum of {0} sessions; try again later")]
     TooManySessions(usize),
-    /// The recording or the store cannot be written.
     #[error("the recording cannot be written: {}; check its directory and the disk", cause(.0))]
     Storage(io::ErrorKind),
     /// The store refuses the session temporarily.
     #[error(transparent)]
     Store(StoreError),
-    /// Sending an acknowledgement failed: the peer does not read, or closed the connection.
     #[error("acknowledgements cannot be sent: {0}")]
     Unread(io::ErrorKind),
-    /// The agent's token differs from the collector's.
     #[error("the token is missing or wrong; set token= or tokenfile= to the collector's token")]
     WrongToken,
     /// No complete message arrived within [`Limits::silence`](super::limits::Limits::silence).
     #[error("no complete message arrived in time; connect again")]
     Silent,
-    /// The dictionary entries of the connection exceed this number of bytes.
     #[error("the dictionary entries exceed {0} bytes; connect again")]
     DictionaryTooLarge(u64),
-    /// The collector stops and the peer keeps sending.
     #[error("the collector is stopping")]
     Stopping,
 }

@@ -67,7 +67,6 @@ pub enum Destination {
     Store(Arc<Store>),
 }
 
-/// A session and its place.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SessionReport {
@@ -82,7 +81,6 @@ struct Session {
     sink: Weak<Mutex<dyn SessionSink>>,
 }
 
-/// All sessions of a server.
 pub(super) struct Sessions {
     destination: Destination,
     max: usize,
@@ -97,7 +95,6 @@ impl Sessions {
         Sessions { destination, max, in_order: BTreeMap::new(), by_id: FxHashMap::default(), begun: 0 }
     }
 
-    /// Returns whether a store has the sessions.
     pub(super) fn are_in_store(&self) -> bool {
         matches!(self.destination, Destination::Store(_))
     }

@@ -32,7 +32,6 @@ pub(super) struct Shared {
 /// State of a server, for readiness and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Open connections.
     pub connections: usize,
     /// Connections refused, or closed before their Hello, because there were too many.
     pub refused: u64,
@@ -43,7 +42,6 @@ pub struct Health {
 }
 
 impl Shared {
-    /// Reports the end of a session.
     pub(super) fn session_ended(&self) {
         // A byte that cannot be written means that earlier ones are still unread.
         let _ = (&self.ending).write(&[0]);

@@ -113,7 +113,6 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// One connection.
 pub(super) struct Stream {
     socket: Socket,
     tls: Option<Box<Mutex<ServerConnection>>>,

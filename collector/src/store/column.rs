@@ -21,13 +21,10 @@ const LEVEL: i32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// The compressed form or its checksum is wrong, or it is longer than a block may be.
     #[error("a block of the store was overwritten: the file is damaged")]
     Compression,
-    /// The content is too long for one block.
     #[error("a block of the store would exceed 1 GiB")]
     TooLong,
-    /// A column ends before its last number.
     #[error("a block of the store ends too early: the file is damaged")]
     Truncated,
 }
@@ -67,7 +64,6 @@ pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
     })
 }
 
-/// Builds a block.
 #[derive(Default)]
 pub(super) struct BlockWriter {
     bytes: Vec<u8>,
@@ -108,7 +104,6 @@ impl BlockWriter {
     }
 }
 
-/// Reads a block.
 pub(super) struct BlockReader {
     bytes: Vec<u8>,
     position: usize,

@@ -11,47 +11,35 @@ pub(super) const SCHEMA: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The disk or the disk quota is full.
     #[error("the disk of the store is full")]
     Full,
-    /// Reading or writing failed for another reason.
     #[error("the store cannot be read or written: {0}")]
     Io(io::ErrorKind),
-    /// The directory contains no store.
     #[error("the directory contains no store; 'tickwalk collect --store DIR' makes one and fills it")]
     NoStore,
-    /// Another process has the store open.
     #[error("the store is in use by another process; query a running collector at its --http address")]
     InUse,
-    /// The store has another schema version.
     #[error(
         "the store has schema version {0}, but this program reads versions 1 to {SCHEMA}; use the release that wrote it"
     )]
     Version(u64),
-    /// A file is damaged, or is not a file of a store.
     #[error("a file of the store is damaged or is not a partition")]
     Damaged,
     /// A block of a file cannot be read.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// The lake is away, and as much as is permitted waits for it on the disk.
     #[error(
         "the lake cannot be written and its spool is full; check the lake, or permit more with --lake-spool; the agent retries"
     )]
     LakeFull,
-    /// Too many samples wait to be written; new ones are refused.
     #[error("the store cannot write as fast as samples arrive; the agent retries")]
     Behind,
-    /// The symbols of the session were dropped; the agent resends them when it reconnects.
     #[error("the symbols of the session were dropped; reconnect to resend them")]
     SymbolsDropped,
-    /// The memory has no space for another session, and the next partition has not begun yet.
     #[error("the store has no memory for another session; retry in a minute, when its next partition begins")]
     TooManySessions,
-    /// The writer thread has ended, because of an error in the collector.
     #[error("the writer of the store has ended; restart the collector")]
     WriterEnded,
-    /// The store has been closed.
     #[error("the store is closed")]
     Closed,
 }

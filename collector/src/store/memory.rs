@@ -49,7 +49,6 @@ impl OpenMinute {
         self.thread.len()
     }
 
-    /// Returns the sums of the minute.
     pub(super) fn sums(&self) -> Sums {
         let rows = 0..self.len();
         let stacks = rows.clone().map(|row| {
@@ -129,7 +128,6 @@ impl Default for SessionLimit {
     }
 }
 
-/// The part of a partition that is in memory.
 #[derive(Debug, Default)]
 pub(super) struct PartitionMemory {
     pub(super) dictionary: Dictionary,
@@ -287,13 +285,11 @@ impl PartitionMemory {
         PartitionMemory { is_unloaded: true, refused_entries, folded_threads, ..PartitionMemory::default() }
     }
 
-    /// Adds a session.
     pub(super) fn insert_session(&mut self, id: u64, session: StoredSession) {
         self.session_bytes += session.bytes();
         self.sessions.insert(id, session);
     }
 
-    /// Returns the estimated memory of all sessions.
     pub(super) fn session_bytes(&self) -> usize {
         self.session_bytes
     }

@@ -71,7 +71,6 @@ const SPOOL: &str = "lake";
 /// Name of the file that is locked while a store is open.
 const LOCK: &str = "lock";
 
-/// An open store.
 #[derive(Debug)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -137,7 +136,6 @@ impl Store {
         self.shared.partitions.read().iter().filter_map(written_ns).max().unwrap_or(0)
     }
 
-    /// Returns the directory of the store.
     pub fn path(&self) -> &Path {
         &self.shared.directory
     }

@@ -22,7 +22,6 @@ impl Level {
     pub(super) const COUNT: usize = 3;
     pub(super) const COARSE: [Level; 2] = [Level::Hour, Level::Day];
 
-    /// Returns the seconds of a bucket.
     pub fn width_s(self) -> u64 {
         [MINUTE_S, 3600, 86_400][self as usize]
     }
@@ -32,7 +31,6 @@ impl Level {
         [1, 60, 3600][self as usize]
     }
 
-    /// Returns the start of the bucket that contains `time_s`.
     pub(super) fn start_of(self, time_s: u64) -> u64 {
         time_s / self.width_s() * self.width_s()
     }

@@ -110,7 +110,6 @@ impl SessionRow {
         self.encode_to_vec()
     }
 
-    /// Returns the row of these bytes.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, StoreError> {
         let row = Self::decode(bytes).map_err(|_| StoreError::Damaged)?;
         let content = bytes.get(..bytes.len().saturating_sub(CHECKSUM_BYTES)).unwrap_or_default();

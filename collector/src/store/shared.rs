@@ -42,7 +42,6 @@ impl Default for Retention {
 /// Counters since the store was opened, and sizes, for monitoring.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the metrics of docs/formats.md, one to one")]
 pub struct Status {
     pub messages: u64,
     pub received_bytes: u64,

@@ -49,7 +49,6 @@ const RENEW_EVERY: Duration = Duration::from_secs(3600);
 /// Receives the result of a request: the sequence number to acknowledge, or 0.
 pub(super) type Reply = SyncSender<Result<u64, StoreError>>;
 
-/// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Request {
     Append(Append),

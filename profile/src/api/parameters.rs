@@ -24,19 +24,16 @@ const ROWS: usize = 100;
 /// Parameters of a question: a selection, a second one for differences, and the rest.
 #[derive(Debug, Default)]
 pub struct Parameters {
-    /// The selection.
     pub selection: Selection,
     /// First side of a difference.
     pub before: Selection,
     /// Second side of a difference.
     pub after: Selection,
-    /// Order of methods.
     pub order: Option<Order>,
     /// Meaning of the rows of a timeline.
     pub by: By,
     /// Width of a bucket in nanoseconds; 0 for an automatic one.
     pub bucket_ns: u64,
-    /// Options of an export.
     pub export: Options,
     /// Unit of a row of `top` and `methods`: a method, line, class or package.
     pub naming: Naming,

@@ -21,13 +21,11 @@ use crate::query::view::{differences, view};
 use crate::source::Source;
 use crate::text::quantity::total;
 
-/// The answer to a question.
 pub struct Answer {
     /// Name of the question, for metrics.
     pub question: &'static str,
     /// Media type of the body.
     pub content_type: &'static str,
-    /// The body.
     pub bytes: Vec<u8>,
 }
 

@@ -47,7 +47,6 @@ impl<T> Runs<T> {
         true
     }
 
-    /// Returns the row of this number.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&T> {
         let (first, rows) = match self.runs.last() {
@@ -63,17 +62,14 @@ impl<T> Runs<T> {
         all.skip_while(move |(own, _)| *own < number)
     }
 
-    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|(_, rows)| rows.len()).sum()
     }
 
-    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -90,7 +86,6 @@ fn numbers(first: u32) -> std::ops::Range<u32> {
     if first == 0 { 0..0 } else { first..u32::MAX }
 }
 
-/// Returns the defined strings.
 pub fn strings(entries: &Entries) -> impl Iterator<Item = (u32, &str)> {
     numbers(entries.first_string).zip(entries.string.iter().map(String::as_str))
 }

@@ -41,7 +41,6 @@ pub struct FrameParts {
 }
 
 impl FrameParts {
-    /// Returns the parts of a frame.
     pub fn of(dictionary: &Dictionary, frame: u32) -> FrameParts {
         let row = dictionary.frame(frame);
         let kind = FrameKind::try_from(i32::from(row.kind)).unwrap_or(FrameKind::Unspecified);
@@ -85,7 +84,6 @@ impl FrameParts {
         }
     }
 
-    /// Returns whether the frame is of a Java method.
     pub fn is_java(&self) -> bool {
         !self.class.is_empty()
     }

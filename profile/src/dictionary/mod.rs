@@ -102,7 +102,6 @@ impl Default for Dictionary {
 }
 
 impl Dictionary {
-    /// Returns the text of a string.
     pub fn string(&self, number: u32) -> &str {
         self.tables.strings.get(number).unwrap_or(UNKNOWN)
     }
@@ -129,7 +128,6 @@ impl Dictionary {
         FrameKind::try_from(i32::from(newest.unwrap_or_default())).unwrap_or(FrameKind::Unspecified)
     }
 
-    /// Returns all rows.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
@@ -175,12 +173,10 @@ impl Dictionary {
         &self.tables.nodes
     }
 
-    /// Returns the number of stacks.
     pub fn stack_count(&self) -> usize {
         self.tables.stacks.len()
     }
 
-    /// Returns the number of frames.
     pub fn frame_count(&self) -> usize {
         self.tables.frames.len()
     }
@@ -298,7 +294,6 @@ impl Dictionary {
         copy
     }
 
-    /// Returns whether a node is the marker of an incomplete stack.
     fn is_marker(&self, node: u32) -> bool {
         let Node { parent, frame } = self.tables.nodes[node as usize];
         let row = self.frame(frame);

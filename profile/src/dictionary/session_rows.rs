@@ -24,11 +24,8 @@ const RUN_BYTES: usize = 2 * size_of::<(u32, Vec<u32>)>() + 32;
 /// Rows of the dictionary by the numbers of one session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionRows {
-    /// Strings.
     pub strings: Runs<u32>,
-    /// Methods.
     pub methods: Runs<u32>,
-    /// Frames.
     pub frames: Runs<u32>,
     /// Node, and string of the stop reason that its root carries.
     pub nodes: Runs<(u32, u32)>,
@@ -124,7 +121,6 @@ impl Dictionary {
         }
     }
 
-    /// Returns the row of a method of a session.
     fn method_row(&mut self, method: &MethodRow, own: &SessionRows) -> u32 {
         let strings = [method.class_name, method.name, method.signature, method.source_file];
         let [class_name, name, signature, source_file] = strings.map(|string| string_row(string, own));
@@ -133,7 +129,6 @@ impl Dictionary {
         self.add_method(MethodRow { id, class_name, name, signature, source_file, ..*method })
     }
 
-    /// Returns the row of a frame of a session.
     fn frame_row(&mut self, frame: &FrameRow, own: &SessionRows) -> u32 {
         let method = if frame.method == 0 { 0 } else { own.methods.get(frame.method).copied().unwrap_or(0) };
         let is_function = [FrameKind::Native as u8, FrameKind::Vm as u8].contains(&frame.kind);

@@ -4,7 +4,6 @@ use super::texts::Texts;
 
 /// A method; strings are row numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
 pub struct MethodRow {
     pub id: u64,
     pub class_name: u32,
@@ -17,7 +16,6 @@ pub struct MethodRow {
 
 /// A frame; `method` 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
 pub struct FrameRow {
     pub id: u64,
     pub kind: u8,
@@ -33,11 +31,9 @@ pub struct FrameRow {
 pub struct Node {
     /// Node of the caller, always less than this node's number.
     pub parent: u32,
-    /// Frame number.
     pub frame: u32,
 }
 
-/// A stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackRow {
     /// Node of the newest frame.

@@ -12,7 +12,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::text::quantity::table_bytes;
 
-/// Texts by number.
 #[derive(Clone, Debug)]
 pub struct Texts {
     text: String,
@@ -30,7 +29,6 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// Returns the text of this number.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&str> {
         let number = number as usize;
@@ -44,12 +42,10 @@ impl Texts {
         (number..self.len()).map(|number| self.get(number as u32).unwrap_or_default())
     }
 
-    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns whether there are no texts.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

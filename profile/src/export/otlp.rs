@@ -284,7 +284,6 @@ impl<'p> Tables<'p> {
         indices
     }
 
-    /// Returns the attribute with this text.
     fn text(&mut self, key: &'static str, text: String) -> i32 {
         self.attribute(key, Value::StringValue(text))
     }

@@ -134,7 +134,6 @@ impl File {
 }
 
 impl Shared {
-    /// Returns the position of a frame in the file.
     fn position(&mut self, parts: &FrameParts, has_lines: bool) -> usize {
         let line = Some(parts.line).filter(|&line| has_lines && line > 0);
         let frame = Frame { name: parts.text.clone(), file: parts.file.clone(), line };

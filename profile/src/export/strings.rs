@@ -28,7 +28,6 @@ impl StringTable {
         position
     }
 
-    /// Returns the texts by position.
     pub fn into_texts(self) -> Vec<String> {
         self.texts
     }

@@ -32,7 +32,6 @@ const RUNNABLE: &str =
 /// Characters before the name in a row of a table.
 const TIME_COLUMNS: usize = 31;
 
-/// Options of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// A table for each of these.

@@ -30,7 +30,6 @@ pub struct Parts {
 pub const TRACES: usize = 200;
 
 impl Parts {
-    /// Returns the parts of the format `traces`.
     pub fn traces(options: Options) -> Self {
         let stacks = options.stacks.unwrap_or(TRACES);
         Parts { account: true, stacks, methods: 0, threads: options.threads }

@@ -59,7 +59,6 @@ impl WholeFile {
         Ok(Self { path, content })
     }
 
-    /// Returns the file to be filled.
     pub fn file(&self) -> &File {
         match &self.content {
             Content::Beside(file) => file.as_file(),
@@ -190,7 +189,6 @@ mod tests {
 
     use super::*;
 
-    /// Names and contents in a folder.
     fn content(folder: &Path) -> Vec<(String, String)> {
         let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
         let file = |entry: fs::DirEntry| {

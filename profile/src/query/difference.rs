@@ -78,7 +78,6 @@ impl Difference {
 /// A [`Difference`] in columns for an answer.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct DifferenceColumns<'t> {
     pub names: Vec<&'t str>,
     pub parents: Vec<u32>,
@@ -91,7 +90,6 @@ pub struct DifferenceColumns<'t> {
 /// A method in two selections. Shares are of the CPU time of the whole selection, 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct MethodDifference {
     pub name: String,
     pub before_ns: u64,
@@ -106,14 +104,12 @@ pub struct MethodDifference {
 pub struct Methods {
     /// CPU time of the selection.
     pub total_ns: u64,
-    /// Samples of the selection.
     pub samples: u64,
     /// Costs of methods, ordered by self time.
     pub methods: Vec<MethodCost>,
 }
 
 impl Methods {
-    /// Returns all methods of `flat`.
     pub fn of(flat: &Flat) -> Methods {
         Methods { total_ns: flat.total_ns(), samples: flat.samples(), methods: flat.methods(Order::SelfTime) }
     }

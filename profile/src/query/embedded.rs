@@ -92,7 +92,6 @@ fn lined(
 type Sums = FxHashMap<(u32, Key, u64), Sum>;
 
 impl Embedded {
-    /// Returns the data of `selection` in `source`.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Embedded, QueryError> {
         let mut statistics = accounts(source, selection, MOST_ROWS, now_ns)?.0;
         if *selection != Selection::default() {
@@ -113,7 +112,6 @@ impl Embedded {
 }
 
 impl Chart {
-    /// Returns the samples of `selection` in `source`.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Chart, QueryError> {
         Ok(Chart::with_tree(source, selection, now_ns)?.0)
     }

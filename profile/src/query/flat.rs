@@ -23,7 +23,6 @@ use crate::source::Sum;
 /// Maximum bytes of names after adding a part; meanwhile, twice as many.
 const TEXT_BYTES: usize = 128 << 20;
 
-/// Order of methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// CPU time in the method's own code.
@@ -36,7 +35,6 @@ pub enum Order {
 }
 
 impl Order {
-    /// Returns the name of this order.
     pub fn name(self) -> &'static str {
         match self {
             Self::SelfTime => "self",
@@ -66,7 +64,6 @@ pub struct MethodCost {
 #[derive(Clone, Debug, Default)]
 pub struct Flat {
     names: Texts,
-    /// Row of each name.
     rows: Vec<Row>,
     whole: Sum,
     /// True if the lightest names are summed in a row [`LEFT_OUT`].
@@ -90,7 +87,6 @@ struct Row {
 /// First rows by total time.
 #[derive(Clone, Debug, Default)]
 pub struct Top {
-    /// The rows.
     pub rows: Vec<MethodCost>,
     /// Number of callers that are left out because they have the same samples as one of the rows.
     pub folded: usize,
@@ -127,7 +123,6 @@ impl Flat {
         self.whole.cpu_ns
     }
 
-    /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         self.whole.samples
     }

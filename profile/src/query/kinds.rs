@@ -11,7 +11,6 @@ use crate::text::quantity::{percent_of, total};
 
 /// CPU time by what runs, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 pub struct Kinds {
     pub java: u64,
     pub jit: u64,

@@ -29,7 +29,6 @@ const MOST_SIGNATURES: usize = 16;
 /// CPU time of one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct LineCost {
     /// Line of the file, from 1; 0 if it is unknown.
     pub line: u32,
@@ -38,19 +37,15 @@ pub struct LineCost {
     pub total_ns: u64,
 }
 
-/// A line of the source text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct TextLine {
     pub line: u32,
     pub text: String,
 }
 
-/// One method by line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct MethodLines {
     pub method: String,
     /// Full name of the class; empty for other than Java code.
@@ -101,7 +96,6 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Returns the lines of `selection` in `source`.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Lines, QueryError> {
         let (flat, span) = Flat::named(source, selection, Naming::Line, now_ns)?;
         let mut by_method: FxHashMap<String, Vec<LineCost>> = FxHashMap::default();

@@ -26,12 +26,10 @@ impl Matches {
         Ok(Matches(Some(matches)))
     }
 
-    /// Returns whether a session matches.
     pub fn has_session(&self, session: u64) -> bool {
         self.0.as_ref().is_none_or(|sessions| sessions.contains_key(&session))
     }
 
-    /// Returns whether a thread of a session matches.
     pub fn has_thread(&self, session: u64, thread: u32) -> bool {
         let Some(sessions) = &self.0 else { return true };
         sessions.get(&session).is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread)))

@@ -12,7 +12,6 @@ use crate::source::{Extent, Source};
 pub struct Modes(BTreeSet<Mode>);
 
 impl Modes {
-    /// Returns the modes of the sessions of a selection.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Modes, QueryError> {
         let span = selection.span(source, now_ns);
         let mut modes = BTreeSet::new();
@@ -36,7 +35,6 @@ impl Modes {
         }
     }
 
-    /// Returns the names of the modes.
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|mode| mode.name()).collect()
     }

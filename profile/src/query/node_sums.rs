@@ -10,7 +10,6 @@ use crate::query::selection::{Selection, Span};
 use crate::source::Sum;
 use crate::source::{Part, Scope, Source, with_dictionary};
 
-/// Sums by node of a dictionary.
 pub(in crate::query) struct NodeSums {
     /// CPU time of each node itself.
     pub(in crate::query) own: Vec<Sum>,

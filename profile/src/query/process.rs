@@ -218,12 +218,10 @@ impl ProcessProfile {
         &self.session
     }
 
-    /// Returns the agent's introduction.
     pub fn hello(&self) -> &Hello {
         &self.session.hello
     }
 
-    /// Returns the dictionary of the samples.
     pub fn dictionary(&self) -> &Dictionary {
         &self.dictionary
     }
@@ -265,7 +263,6 @@ impl ProcessProfile {
         stops
     }
 
-    /// Returns the sum of all samples.
     pub fn total(&self) -> Sum {
         let mut total = Sum::default();
         self.samples.iter().for_each(|sample| total.add(sample.sum()));
@@ -290,7 +287,6 @@ impl ProcessProfile {
         format!("{} ({})", self.session.service(), self.hello().pid)
     }
 
-    /// Returns the thread with this number.
     pub fn thread(&self, id: u32) -> Option<&Thread> {
         self.session.thread(id)
     }
@@ -300,7 +296,6 @@ impl ProcessProfile {
         self.thread(id).map_or(UNKNOWN, |thread| &thread.name)
     }
 
-    /// Returns whether the walk of this stack failed.
     pub fn is_failed(&self, stack: u32) -> bool {
         is_failure(self.stop_of(stack))
     }

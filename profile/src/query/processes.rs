@@ -14,10 +14,8 @@ use crate::session::warnings::Evidence;
 use crate::session::{LIVE, Session};
 use crate::source::{Extent, Source};
 
-/// A profiled process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Process {
     pub process: String,
     pub service: String,
@@ -44,7 +42,6 @@ pub struct Process {
 /// The account of a process since the start of its session, and the cost of profiling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Account {
     #[serde(flatten)]
     pub process: Process,
@@ -76,7 +73,6 @@ pub struct Account {
     pub pool_exhausted: u64,
     pub timers: Timers,
     pub waiting: Waiting,
-    /// Warnings.
     pub warnings: Vec<String>,
 }
 
@@ -221,7 +217,6 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
     }
 }
 
-/// Returns the warnings of one session.
 fn warnings(source: &dyn Source, session: &Session, cpu: &CpuTime, state: &str) -> Vec<String> {
     if state == LIVE && session.statistics.is_none() {
         // The first statistics come a second after the start.

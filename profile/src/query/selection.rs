@@ -74,7 +74,6 @@ impl Span {
         }))
     }
 
-    /// Returns the span as a range.
     pub fn range_ns(&self) -> Range<u64> {
         self.from_ns..self.to_ns
     }
@@ -276,7 +275,6 @@ impl Selection {
         !self.processes.is_empty() || !self.labels.is_empty()
     }
 
-    /// Returns whether threads or kinds of threads are selected.
     pub fn filters_threads(&self) -> bool {
         !self.threads.is_empty() || !self.thread_kinds.is_empty()
     }

@@ -29,7 +29,6 @@ const NOTED: f64 = 0.01;
 
 /// The JSON of `tickwalk record --summary`; `docs/formats.md` describes the fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
 pub struct Summary {
     pub mode: &'static str,
@@ -71,18 +70,15 @@ pub struct Summary {
 
 /// Cost of the sampler thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as Summary")]
 #[non_exhaustive]
 pub struct Sampler {
     pub cpu_ns: u64,
     pub walk_ns: Quantiles,
-    /// Frames of all samples.
     pub frames: u64,
 }
 
 /// Request queues and snapshot pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as Summary")]
 #[non_exhaustive]
 pub struct Queue {
     pub capacity_bytes: u64,
@@ -103,7 +99,6 @@ pub struct Queue {
 
 /// The JVM that was profiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as Summary")]
 #[non_exhaustive]
 pub struct Jvm {
     pub version: String,

@@ -29,21 +29,16 @@ pub const MOST_ROWS: usize = 10_000;
 /// Meaning of the rows of a timeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// One row for all.
     #[default]
     All,
-    /// A row for each process.
     Process,
-    /// A row for each thread.
     Thread,
     /// A row for each value of a label, such as `service` or one that processes were given.
     Label(String),
 }
 
-/// One row of a timeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Row {
     /// Value of the label, if rows stand for values of a label.
     pub group: String,
@@ -59,7 +54,6 @@ pub struct Row {
 /// CPU time in buckets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Timeline {
     pub from_ns: u64,
     pub to_ns: u64,
@@ -74,7 +68,6 @@ pub struct Timeline {
 /// CPU time of one thread in a selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct ThreadTime {
     pub process: String,
     pub tid: u32,

@@ -17,13 +17,11 @@ use crate::source::{Extent, Source};
 /// process reports it, and for selections of threads or stacks, because it is known for whole processes only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct WaitingTimes {
     pub run_delay_ns: Option<Vec<u64>>,
     pub throttled_ns: Option<Vec<u64>>,
 }
 
-/// The buckets of a timeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buckets {
     pub(super) from_ns: u64,

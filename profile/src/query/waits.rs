@@ -52,13 +52,11 @@ const JAVA_WAITS: [&str; 6] = [
 const MONITORS: [&str; 3] =
     ["ObjectMonitor::enter", "complete_monitor_locking", "InterpreterRuntime::monitorenter"];
 
-/// Packages of the JDK.
 const PACKAGES: [&str; 5] = ["java.", "javax.", "jdk.", "sun.", "com.sun."];
 
 /// Name of waits of threads that run no method of the program.
 pub const NOT_OF_PROGRAM: &str = "[no method of the program]";
 
-/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -71,7 +69,6 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the name of the state.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -84,7 +81,6 @@ impl State {
 /// Time that threads spent in one method of the program and its callees in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// The state.
     pub state: State,
     /// The method, or [`NOT_OF_PROGRAM`].
     pub method: String,
@@ -94,7 +90,6 @@ pub struct Wait {
 
 /// Wall time by state, and waits by method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 pub struct Waits {
     pub running_ns: u64,
     pub blocked_ns: u64,
@@ -137,7 +132,6 @@ impl Waits {
         waits
     }
 
-    /// Returns the time of all states.
     pub fn total_ns(&self) -> u64 {
         total([self.running_ns, self.blocked_ns, self.waiting_ns])
     }

@@ -15,7 +15,6 @@ pub const NOT_CHOSEN: &str = "not_chosen";
 /// CPU time of the process, or wall time of its threads: that of the threads' accounts (sampled, lost by cause,
 /// unfinished), and the other parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
 pub struct CpuTime {
     pub kernel: u64,
@@ -51,7 +50,6 @@ impl CpuTime {
         CpuTime { kernel, sampled, lost, unfinished: kernel - accounted, before_timer, profiler, outside }
     }
 
-    /// Returns the CPU time of the process.
     pub fn process(&self) -> u64 {
         total([self.kernel, self.before_timer, self.profiler, self.outside])
     }
@@ -91,7 +89,6 @@ impl CpuTime {
 
 /// Quantiles of a histogram, exact to 1/16; `max` is exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as CpuTime")]
 #[non_exhaustive]
 pub struct Distribution {
     pub count: u64,
@@ -102,7 +99,6 @@ pub struct Distribution {
 
 /// Quantiles without the number of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as CpuTime")]
 #[non_exhaustive]
 pub struct Quantiles {
     pub p50: u64,
@@ -131,7 +127,6 @@ impl Quantiles {
 
 /// Timers and threads. Threads share timers if there are fewer timers than threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as CpuTime")]
 pub struct Timers {
     pub threads: u64,
     pub with_timer: u64,
@@ -154,7 +149,6 @@ impl Timers {
 
 /// Time in which threads were ready to run and had no processor; no part of the CPU time. `None` is not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as CpuTime")]
 #[non_exhaustive]
 pub struct Waiting {
     pub run_delay_ns: Option<u64>,
@@ -189,7 +183,6 @@ impl Waiting {
     }
 }
 
-/// Returns counters by name.
 pub fn by_name(counters: &[Counter]) -> BTreeMap<String, u64> {
     counters.iter().map(|counter| (counter.name.clone(), counter.count)).collect()
 }

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 /// Figures of the delivery; all zero for a recording that the agent wrote itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 #[non_exhaustive]
 pub struct Delivery {
     pub connections: u64,

@@ -89,7 +89,6 @@ impl Session {
         }
     }
 
-    /// Returns the mode of its profile.
     pub fn mode(&self) -> Mode {
         Mode::of(&self.hello)
     }
@@ -151,7 +150,6 @@ impl Session {
         self.unknown_samples = self.unknown_samples.saturating_add(if is_known { 0 } else { row.count });
     }
 
-    /// Returns the thread with this number.
     pub fn thread(&self, id: u32) -> Option<&Thread> {
         self.threads.get(&id)
     }
@@ -172,7 +170,6 @@ impl Session {
         self.accounts.clear();
     }
 
-    /// Returns the latest account of a thread.
     pub fn account(&self, thread: u32) -> Option<&ThreadAccount> {
         self.accounts.get(&thread)
     }

@@ -4,7 +4,6 @@
 
 use proto::v1::{self, Hello};
 
-/// The mode of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// CPU time; also of sessions of agents that do not state a mode.

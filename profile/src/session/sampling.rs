@@ -8,7 +8,6 @@ use crate::text::quantity::{self, count, duration, percent};
 
 /// The period of the timers, its target and its cost; `docs/formats.md` describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
 pub struct Sampling {
     pub period_ns: u64,

@@ -17,7 +17,6 @@ pub fn named(mut thread: Thread) -> Thread {
     thread
 }
 
-/// Returns the default name of a virtual thread.
 pub fn default_name(java_id: i64) -> String {
     format!("virtual thread #{java_id}")
 }

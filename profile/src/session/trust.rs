@@ -6,7 +6,6 @@ use serde::Serialize;
 
 /// Effects of class unloading on names: classes may be unloaded between a sample and its walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "described once, for users of the JSON, in docs/formats.md")]
 #[non_exhaustive]
 pub struct Unloading {
     pub detector: String,
@@ -17,7 +16,6 @@ pub struct Unloading {
 
 /// Time by which garbage collection pauses were prolonged, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as Unloading")]
 #[non_exhaustive]
 pub struct Pauses {
     pub count: u64,
@@ -29,7 +27,6 @@ pub struct Pauses {
 
 /// One self-test: a comparison of the agent's answer with the VM's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as Unloading")]
 #[non_exhaustive]
 pub struct SelfTest {
     pub capability: String,
@@ -40,7 +37,6 @@ pub struct SelfTest {
 /// Outcome of a self-test; `NotTried` if there was no answer to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "described above")]
 pub enum Outcome {
     Passed,
     Failed,

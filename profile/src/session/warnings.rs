@@ -29,9 +29,7 @@ pub const UNENDED: &str = "the session did not end properly; its last samples ma
 /// The facts that the warnings of a session depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'s> {
-    /// The session.
     pub session: &'s Session,
-    /// Its account.
     pub cpu: &'s CpuTime,
     /// True if the agent ended the session or is still sending; false if its data stops without an end.
     pub is_complete: bool,

@@ -23,7 +23,6 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Returns a deadline at `time`.
     pub fn at(time: Instant) -> Deadline {
         Deadline { time, is_cancelled: Arc::default() }
     }
@@ -34,7 +33,6 @@ impl Deadline {
         self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the query is over.
     pub fn is_over(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed) || Instant::now() >= self.time
     }
@@ -61,7 +59,6 @@ pub struct WithDeadline<'s> {
 }
 
 impl<'s> WithDeadline<'s> {
-    /// Returns `source` until `deadline`.
     pub fn new(source: &'s dyn Source, deadline: Deadline) -> WithDeadline<'s> {
         WithDeadline { source, deadline }
     }

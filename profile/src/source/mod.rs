@@ -21,11 +21,9 @@ pub struct ReadError(pub String);
 /// One sample, or several samples that the agent merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Session it belongs to.
     pub session: u64,
     /// Nanoseconds since the epoch.
     pub time_ns: u64,
-    /// Thread number.
     pub thread: u32,
     /// Stack number in the part's dictionary.
     pub stack: u32,
@@ -87,7 +85,6 @@ pub struct Gap {
 pub struct Scope<'s> {
     /// Half-open range in nanoseconds since the epoch.
     pub range_ns: Range<u64>,
-    /// Returns whether a session is in the set.
     pub sessions: &'s dyn Fn(u64) -> bool,
 }
 
@@ -112,7 +109,6 @@ pub enum Extent {
 /// The kind of rows that are read.
 #[derive(Clone, Copy)]
 pub enum Kind<'s> {
-    /// Sums by stack.
     Stacks,
     /// Sums by thread and stack, of the threads (session and number) for which the function holds.
     ThreadStacks(&'s dyn Fn(u64, u32) -> bool),
@@ -124,7 +120,6 @@ pub enum Kind<'s> {
 
 /// A row that is read. Any kind can have samples, which are not summed up yet; they are of all threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in `Sample`; `cell_s` are seconds since the epoch, one or more")]
 pub enum Row {
     Sample(Sample),
     Stack { session: u64, stack: u32, sum: Sum },

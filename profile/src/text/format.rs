@@ -11,11 +11,9 @@ pub enum Format {
     Traces,
     /// The flame graph page.
     Flamegraph,
-    /// pprof, gzipped.
     Pprof,
     /// A flight recording.
     Jfr,
-    /// speedscope's JSON.
     Speedscope,
     /// The Firefox Profiler's JSON.
     Firefox,
@@ -69,22 +67,18 @@ impl Format {
         found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat(name.into_owned()))
     }
 
-    /// Returns the names of all formats.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FORMATS.iter().map(|(_, name, _)| *name)
     }
 
-    /// Returns the name of the format.
     pub fn name(self) -> &'static str {
         FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Returns the usual file suffix.
     pub fn suffix(self) -> &'static str {
         FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(.., suffixes)| suffixes[0])
     }
 
-    /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Format::Collapsed | Format::Traces => "text/plain; charset=utf-8",

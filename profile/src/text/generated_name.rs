@@ -10,7 +10,6 @@ use std::ops::Range;
 /// The characters that a generator may put behind its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suffix {
-    /// A decimal number.
     Number,
     /// Hexadecimal digits, and numbers behind underscores where that name is taken.
     Hash,

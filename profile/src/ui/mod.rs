@@ -7,7 +7,6 @@ pub mod standalone;
 
 use crate::query::roots::ROOTS;
 
-/// The style sheet.
 pub const STYLE: &str = concat!(include_str!("style/frame.css"), include_str!("style/views.css"));
 
 /// The icon of the served page.

@@ -13,12 +13,10 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// Returns the account of the slot's owner.
     pub(crate) fn get(&self, slot: u32) -> Option<&Account> {
         self.open.get(slot as usize)?.as_ref()
     }
 
-    /// Returns the account of the slot's owner.
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Account> {
         self.open.get_mut(slot as usize)?.as_mut()
     }
@@ -28,7 +26,6 @@ impl Accounts {
         self.open.get_mut(slot as usize)?.take()
     }
 
-    /// Returns all accounts.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Account> {
         self.open.iter_mut().flatten()
     }

@@ -19,7 +19,6 @@ use crate::process::{Gap, ThreadFacts};
 /// Running totals of one thread.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// The thread.
     pub facts: ThreadFacts,
     /// Samples sent.
     pub samples: u64,
@@ -76,7 +75,6 @@ impl Account {
         due
     }
 
-    /// Counts one sample.
     pub fn add_sample(&mut self, cpu_ns: u64, is_biased: bool) {
         self.samples += 1;
         self.biased += u64::from(is_biased);

@@ -16,7 +16,6 @@ pub struct Reading {
     pub ns: u64,
 }
 
-/// The mapping.
 #[derive(Debug, Clone, Copy)]
 pub struct TickClock {
     first: Reading,
@@ -29,7 +28,6 @@ impl TickClock {
         Self { first, newest: first }
     }
 
-    /// Adds a reading.
     pub fn read(&mut self, reading: Reading) {
         self.newest = reading;
     }

@@ -37,7 +37,6 @@ struct CarrierId {
     is_sent: bool,
 }
 
-/// One virtual thread.
 #[derive(Debug, Default)]
 struct VirtualThread {
     name: Box<str>,

@@ -61,9 +61,7 @@ pub(crate) struct Intake<Q> {
 /// Everything that changes when queues are emptied.
 pub(crate) struct State {
     waiting: Requests,
-    /// Sizes of the queues.
     pub(crate) queue_sizes: QueueSizes,
-    /// Size of the pool.
     pub(crate) pool_size: PoolSize,
     /// Fill of the fullest queue since [`Intake::take_fullest`], in percent.
     fullest: u32,

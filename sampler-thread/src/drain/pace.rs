@@ -47,7 +47,6 @@ const CALM: Duration = Duration::from_secs(10);
 const NEW: Duration = Duration::from_secs(2);
 /// Longest time between two drains meanwhile.
 const LONGEST_WHILE_NEW: Duration = Duration::from_millis(40);
-/// Requests of a drain that are many.
 const MANY_REQUESTS: u64 = 256;
 /// Bytes of their copies that are many: the pool keeps as much again.
 const MANY_BYTES: u64 = 2 << 20;
@@ -73,7 +72,6 @@ impl PaceTuning {
     }
 }
 
-/// The current pace.
 #[derive(Debug, Clone)]
 pub struct Pace {
     tuning: PaceTuning,

@@ -17,7 +17,6 @@ const MOST_WAITING: usize = 10_000;
 /// The stack trace of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// Slot of the thread.
     pub slot: u32,
     /// Id of the thread on the wire.
     pub thread: u32,
@@ -41,7 +40,6 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Adds a trace.
     pub fn push(&self, trace: Trace) {
         self.waiting.lock().push(trace);
     }

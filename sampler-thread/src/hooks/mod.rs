@@ -65,11 +65,8 @@ pub trait Observer<M>: Send {
     fn on_end(&mut self) {}
 }
 
-/// A walk of a stack.
 pub struct ObservedWalk<'a, M> {
-    /// The VM.
     pub vm: &'a Vm<M>,
-    /// Slot of the thread.
     pub slot: u32,
     /// Time stamp of the request.
     pub ticks: u64,

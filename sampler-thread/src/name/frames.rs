@@ -35,7 +35,6 @@ const NATIVE_MISSING: &str = "[native frames missing]";
 /// Frame in place of frames of a virtual thread that are being copied back to its stack.
 const THAWING: &str = "[frames being thawed]";
 
-/// Id of a method.
 #[derive(Clone, Copy)]
 struct MethodId {
     id: u64,
@@ -46,7 +45,6 @@ struct MethodId {
 /// Ids of everything that was named, and the dictionaries they refer to.
 #[derive(Default)]
 pub struct FrameNames {
-    /// The dictionaries.
     pub dictionaries: Dictionaries,
     methods: Shards<Method, MethodId>,
     /// Ids of the names of methods. The VM frees a name with the last class that refers to it, so these are as
@@ -232,7 +230,6 @@ impl FrameNames {
         }
     }
 
-    /// Returns the id of a Java frame.
     fn java<M: Memory>(&mut self, method: Method, bci: i32, kind: FrameKind, vm: &Vm<M>) -> u64 {
         if !self.is_certain(method) {
             return self.unloaded();

@@ -19,7 +19,6 @@ struct Line {
     ids: [u32; MAX_METHODS],
 }
 
-/// The table.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     lines: Vec<Line>,

@@ -12,7 +12,6 @@ use crate::name::shards::Map;
 use crate::name::shown::Shown;
 use crate::native::{NativeLibraries, Owner};
 
-/// Ids by address.
 #[derive(Debug, Default)]
 pub(super) struct NativeIds {
     /// By pc; 0 for frames that are not to be shown.
@@ -39,7 +38,6 @@ impl NativeIds {
         }
     }
 
-    /// Returns the number of pcs.
     pub(super) fn len(&self) -> usize {
         self.ids.len()
     }

@@ -10,7 +10,6 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 use rustc_hash::FxHasher;
 
 type Hasher = BuildHasherDefault<FxHasher>;
-/// A hash map in one part.
 pub(super) type Map<K, V> = std::collections::HashMap<K, V, Hasher>;
 
 /// Number of parts, as a power of two.
@@ -18,7 +17,6 @@ const BITS: u32 = 4;
 /// The lowest of the bits that choose a part: hashbrown takes the lowest for the place and the highest 7 for its tags.
 const SHIFT: u32 = 48;
 
-/// The map.
 #[derive(Debug)]
 pub(super) struct Shards<K, V>([Map<K, V>; 1 << BITS]);
 

@@ -36,10 +36,8 @@ pub const STOP_NATIVE_CUT: &str = "native_cut";
 /// known.
 pub const STOP_POOL_EXHAUSTED: &str = "pool_exhausted";
 
-/// A walked and named stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedStack {
-    /// Its id in the dictionaries.
     pub id: u64,
     /// Why the walk ended.
     pub stop: &'static str,

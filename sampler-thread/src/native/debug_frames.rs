@@ -58,7 +58,6 @@ impl DebugFrames {
         function.contains(pc).then_some((function, section, bases))
     }
 
-    /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
         self.bytes.capacity() + size_of_val(&*self.starts)
     }

@@ -19,11 +19,8 @@ const BUILD_ID_BYTES: usize = 8;
 /// The owner of native code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// The VM's library.
     Vm,
-    /// Any other library.
     Library,
-    /// No library.
     Nobody,
 }
 
@@ -34,7 +31,6 @@ pub struct NativeName {
     pub text: String,
     /// Addresses that have this name; only one if the function is unknown.
     pub range: Range<u64>,
-    /// The owner of its code.
     pub owner: Owner,
     /// Its library: path, a space, and the build id in hexadecimal, if there is one; empty if it belongs to none.
     pub library: Arc<str>,

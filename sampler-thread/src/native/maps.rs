@@ -23,7 +23,6 @@ pub fn read() -> io::Result<String> {
     Ok(String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// One mapping of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping<'t> {
     /// First address.

@@ -54,7 +54,6 @@ const PRELOADED: [&str; 2] = ["libjvm.so", "libc.so.6"];
 /// Most libraries whose tables or symbols are kept; processes load far fewer.
 const MAX_LOADED: usize = 2_000;
 
-/// All native code.
 #[derive(Debug)]
 pub struct NativeLibraries {
     libraries: Vec<Library>,
@@ -70,7 +69,6 @@ pub struct NativeLibraries {
     owed: Duration,
     /// CPU time left for reading.
     saved: Duration,
-    /// Version of the list.
     list: u64,
     /// The same without changes that only added libraries.
     places: u64,
@@ -87,7 +85,6 @@ enum Missing {
     Tables(usize),
     /// The tables in the files of this library.
     DebugFrames(usize),
-    /// The library of a pc.
     Library,
 }
 
@@ -254,7 +251,6 @@ impl NativeLibraries {
         self.libraries.get(index).filter(|library| pc < library.end).map(|_| index)
     }
 
-    /// Returns the bytes of all symbols and rules.
     pub fn bytes(&self) -> usize {
         let symbols = self.libraries.iter().filter_map(|library| library.symbols.as_ref()?.as_ref());
         let frames = self.libraries.iter().filter_map(|library| library.debug_frames.as_ref()?.as_ref());

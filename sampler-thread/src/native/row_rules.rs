@@ -22,7 +22,6 @@ const LINE_SHIFT: u32 = 6;
 /// Most lines of a row in front of the pc that has found it, and behind it.
 const LINES_AROUND: u64 = 32;
 
-/// Rules by row.
 #[derive(Debug)]
 pub struct RowRules {
     /// Indexes in `rules` by line of code, counted from 1; 0 for none.
@@ -99,7 +98,6 @@ impl RowRules {
         self.oldest = 0;
     }
 
-    /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.lines) + size_of_val(&*self.rules)
     }

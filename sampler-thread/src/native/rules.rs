@@ -27,7 +27,6 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Returns the rule of `pc`, if it is cached.
     pub fn of(&self, pc: u64) -> Option<Rule> {
         let index = *self.indexes.get(slot_of(pc))?;
         let (known, rule) = self.rules.get(usize::from(index).checked_sub(1)?)?;
@@ -53,7 +52,6 @@ impl Rules {
         self.rules.clear();
     }
 
-    /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.indexes) + size_of_val(&*self.rules)
     }

@@ -4,7 +4,6 @@
 //! Approach: 8 bytes are kept of each, sorted by address; sorting takes a millisecond.
 //! Invariant: functions that start at the same address keep the order of the symbol table.
 
-/// Start of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) address: u32,
@@ -23,7 +22,6 @@ impl Starts {
         (!starts.is_empty()).then(|| Self(starts.into()))
     }
 
-    /// Returns the bytes in use.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.0)
     }

@@ -50,7 +50,6 @@ pub struct Function {
     pub name: Vec<u8>,
 }
 
-/// The source of names.
 #[derive(Debug)]
 enum Source {
     File(LibraryFile),
@@ -104,7 +103,6 @@ impl Symbols {
         Some(Self { source: Source::Memory(bytes), table, starts })
     }
 
-    /// Returns the bytes of the table.
     pub fn bytes(&self) -> usize {
         self.starts.bytes()
     }
@@ -166,7 +164,6 @@ impl Symbols {
     }
 }
 
-/// The symbols of one file.
 struct SymbolFile {
     symbols: Option<Symbols>,
     /// True if these are all functions, not only the exported ones.

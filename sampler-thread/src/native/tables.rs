@@ -30,7 +30,6 @@ const ENTRY_BYTES: u64 = 8;
 /// (relative to the header). All linkers write these.
 const ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 
-/// The tables of one library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tables {
     /// Address of `.eh_frame_hdr`.
@@ -85,7 +84,6 @@ impl Tables {
 /// Position of a function's CIE and FDE in the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Loaded {
-    /// Address of the FDE.
     address: u64,
     /// Its begin and end in the buffer.
     begin: usize,

@@ -99,7 +99,6 @@ pub enum NoRule {
 /// The tables that hold a row.
 #[derive(Debug)]
 pub enum Source<'a, M: ?Sized> {
-    /// Those in memory.
     Memory(&'a M, &'a Tables),
     /// Those of the library's files, and the difference between an address in memory and as linked.
     Files(&'a DebugFrames, u64),

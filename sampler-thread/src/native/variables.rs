@@ -46,12 +46,9 @@ const WANTED: [(&str, Kind); 10] = [
     ("_ZN19ClassLoadingService30_shared_classes_unloaded_countE", Kind::Variable(8)),
 ];
 
-/// A variable in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variable {
-    /// Its address.
     pub address: u64,
-    /// Its size.
     pub bytes: u64,
 }
 

@@ -40,7 +40,6 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Returns the clock that measures threads.
     pub fn of_threads(self) -> ThreadClock {
         match self {
             Self::Ticks | Self::Events { .. } | Self::Traces => ThreadClock::Cpu,

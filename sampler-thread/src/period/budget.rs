@@ -61,9 +61,7 @@ impl Spent {
 /// Bounds of the period, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The shortest.
     pub shortest_ns: u64,
-    /// The longest.
     pub longest_ns: u64,
     /// Shortest time between two expirations of a timer; 0 if unknown.
     pub tick_ns: u64,

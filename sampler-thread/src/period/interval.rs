@@ -90,27 +90,22 @@ impl Tuner {
         self.tuning.clock.aim(interval_ns, tick_ns)
     }
 
-    /// Returns the source of the signals.
     pub fn clock(&self) -> Clock {
         self.tuning.clock
     }
 
-    /// Returns whether the number of processors matters.
     pub fn follows_processors(&self) -> bool {
         self.tuning.rate.is_some() && !self.follows_threads()
     }
 
-    /// Returns whether the number of threads matters.
     pub fn follows_threads(&self) -> bool {
         matches!(self.tuning.clock, Clock::Wall { .. })
     }
 
-    /// Returns the period in nanoseconds.
     pub fn period_ns(&self) -> u64 {
         self.period_ns
     }
 
-    /// Returns the shortest period in nanoseconds.
     pub fn shortest_ns(&self) -> u64 {
         self.shortest_ns
     }

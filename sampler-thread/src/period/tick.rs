@@ -17,7 +17,6 @@ const MEASURING_NS: u64 = 9_000_000;
 /// Rounds of a second in which samples may confirm the tick: an idle machine needs half a second of CPU time at 10 ms.
 const PATIENCE: u32 = 10;
 
-/// The kernel's tick.
 #[derive(Debug)]
 pub(crate) struct Tick {
     /// In nanoseconds; 0 while it is unknown.

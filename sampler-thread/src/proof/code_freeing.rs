@@ -133,7 +133,6 @@ impl CodeFreeing {
 /// Rounds of the VM's sweeper thread, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sweeps {
-    /// Rounds that have begun.
     pub begun: u64,
     /// Rounds that have ended; in JDK 11 again those that have begun.
     pub ended: u64,

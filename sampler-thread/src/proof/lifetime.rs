@@ -18,12 +18,10 @@ use crate::proof::unloading::{Detector, Observation, Unloading};
 /// Names that became uncertain since the last observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Change {
-    /// Nothing.
     #[default]
     None,
     /// Methods whose classes may be unloaded.
     Unloaded,
-    /// All methods.
     Replaced,
 }
 

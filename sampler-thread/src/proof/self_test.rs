@@ -17,7 +17,6 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// All capabilities.
     pub const ALL: Self = Self { walks: true, positions: true };
 
     /// Returns the capabilities left enabled; `walks` and `positions` name the tests that each requires.
@@ -88,7 +87,6 @@ pub struct CompiledCode {
     pub is_c2: bool,
 }
 
-/// Walks of a window.
 #[derive(Debug, Default)]
 struct Window {
     walks: u64,
@@ -103,7 +101,6 @@ struct Windows {
     inlined: u64,
     contradictions: u64,
     current: Window,
-    /// The first window that failed.
     failed: Option<Window>,
 }
 
@@ -146,7 +143,6 @@ impl Windows {
         }
     }
 
-    /// Returns the result so far.
     fn result(&self) -> SelfTest {
         match (self.walks, &self.failed) {
             (_, Some(_)) => failed(self.capability, self.detail()),
@@ -180,7 +176,6 @@ impl CompiledWalks {
         }
     }
 
-    /// Returns the results so far.
     pub fn results(&self) -> [SelfTest; 2] {
         [self.all.result(), self.c2.result()]
     }

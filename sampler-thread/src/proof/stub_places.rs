@@ -35,7 +35,6 @@ impl StubPlaces {
         NAMES.iter().any(|part| name.contains(part))
     }
 
-    /// Adds a place.
     pub(crate) fn add(&mut self, place: Range<u64>) {
         let Range { mut start, mut end } = place;
         while let Some((&known, &known_end)) = self.places.range(..=end.saturating_add(APART)).next_back()
@@ -60,7 +59,6 @@ impl StubPlaces {
         }
     }
 
-    /// Returns the places, ascending.
     pub(crate) fn all(&self) -> Arc<[Range<u64>]> {
         self.places.iter().map(|(start, end)| *start..*end).collect()
     }

@@ -143,7 +143,6 @@ impl Unloading {
         &self.wait
     }
 
-    /// Returns the source of marks.
     pub fn detector(&self) -> Detector {
         self.detector
     }

@@ -9,7 +9,6 @@ pub const FLAG_TRUNCATED: u32 = 1;
 /// Set on a sample whose walk did not reach a root.
 pub const FLAG_INCOMPLETE: u32 = 2;
 
-/// One sample, resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// CLOCK_MONOTONIC at the expiration, in nanoseconds.
@@ -33,17 +32,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Appends a sample.
     pub fn push(&mut self, sample: Sample) {
         self.samples.push(sample);
     }
 
-    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }

@@ -34,7 +34,6 @@ pub struct Stats {
     pub drain_ns: Recorder,
     /// Requests per drain that found some.
     pub drain_requests: Recorder,
-    /// Frames shown as unloaded.
     pub unloaded_frames: u64,
     /// Samples with such a frame.
     pub unloaded_samples: u64,
@@ -97,7 +96,6 @@ fn messages(counts: &[(&'static str, u64)]) -> Vec<v1::Counter> {
 /// The part of the statistics that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// None.
     Nothing,
     /// Counters, and the accounts of threads with many new samples.
     Brief,

@@ -22,7 +22,6 @@ use crate::proof::stub_places::StubPlaces;
 /// Most routines, some 100 bytes each: a VM has about 1,000, and one more for each shape of method handle.
 const MOST: usize = 1 << 14;
 
-/// A routine.
 #[derive(Debug, Clone)]
 struct Routine {
     /// Address after its last byte.
@@ -32,10 +31,8 @@ struct Routine {
     since: u64,
 }
 
-/// Name of the routine at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoutineName {
-    /// The name.
     pub name: Arc<str>,
     /// Time stamp from which on it is at this address; 0 if it was there from the start.
     pub since: u64,

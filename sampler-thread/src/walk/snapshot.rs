@@ -57,7 +57,6 @@ pub enum FrozenExtent {
     NoChunk = 4,
     /// The entry of the continuation was not found.
     NoEntry = 5,
-    /// The entry has no continuation.
     NoContinuation = 6,
     /// To a reference whose object the collector may be moving.
     Moving = 7,
@@ -94,7 +93,6 @@ pub const fn padded(bytes: usize) -> usize {
 /// A snapshot that was read.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot<'a> {
-    /// Its head.
     pub head: SnapshotHead,
     /// The stack bytes, from `head.capture.stack_low` on.
     pub stack: &'a [u8],
@@ -181,7 +179,6 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// A copied chunk.
 struct ChunkCopy<'a> {
     copy: StackCopy<'a>,
     /// End address of its frames, copied or not.

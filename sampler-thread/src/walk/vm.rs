@@ -14,9 +14,7 @@ const USUAL_NAME: usize = 2048;
 pub struct MethodText {
     /// Internal class name, with slashes.
     pub class_name: String,
-    /// Method name.
     pub name: String,
-    /// Signature.
     pub signature: String,
     /// Source file, empty if unknown.
     pub source_file: String,
@@ -31,7 +29,6 @@ pub struct MethodText {
 pub struct Vm<M> {
     /// Layout of its structures.
     pub hotspot: Arc<HotSpot>,
-    /// Its memory.
     pub memory: M,
 }
 

@@ -47,9 +47,7 @@ struct Progress {
 /// Why a wait for commands has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// Its time is over.
     Late,
-    /// A drain is requested.
     Drain,
     /// The thread is to end, for this reason.
     End(&'static str),
@@ -111,7 +109,6 @@ impl Drop for Inbox {
 pub(crate) struct UnstartedSender(Arc<Shared>);
 
 impl UnstartedSender {
-    /// Returns the owner of the sampler thread, which is `thread`.
     pub(crate) fn owner(self, thread: &Thread) -> Owner {
         Owner(Waker { shared: self.0, thread: thread.clone() })
     }
@@ -127,7 +124,6 @@ impl Owner {
         self.0.clone()
     }
 
-    /// Returns whether the thread has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.0.shared.progress.lock().has_ended
     }

@@ -34,13 +34,11 @@ impl ScopeCache {
         key(pc, PcMatch::Exact).is_some_and(|key| without_code(self.key_at(at)) == key)
     }
 
-    /// The step at a position.
     #[inline]
     pub(crate) fn step(&self, position: u32) -> Option<Step<'_>> {
         self.steps.at(position)
     }
 
-    /// The entry for the step at a position.
     pub(crate) fn step_code(&self, position: u32) -> Option<CompiledPc> {
         let step = self.steps.at(position)?;
         let first = match step.scopes() {

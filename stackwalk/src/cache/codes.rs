@@ -19,12 +19,10 @@ use crate::hotspot::nmethod::Identity;
 
 /// Capacity in compilations: twice the hot code of a large application.
 pub(super) const CODES: usize = 8192;
-/// Slots of the index.
 pub(super) const CODE_SLOTS: usize = 2 * CODES;
 /// Places that a search for an unused one passes: what is used by every sample is soon marked as used again.
 const MAX_KEPT: u32 = 64;
 
-/// One compilation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code {
     pub(crate) blob: u64,
@@ -89,7 +87,6 @@ impl Code {
     }
 }
 
-/// All of them.
 #[derive(Debug)]
 pub(super) struct Codes {
     known: Vec<Code>,

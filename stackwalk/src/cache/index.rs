@@ -15,13 +15,11 @@ const FIRST_BUCKETS: usize = 64;
 const NUMBER_BITS: u32 = 20;
 const NUMBER: u32 = (1 << NUMBER_BITS) - 1;
 
-/// The hash of a key.
 pub(crate) fn hash(key: u64) -> u64 {
     // Fibonacci hashing: the golden ratio times 2^64 spreads neighbouring addresses.
     (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The index.
 #[derive(Debug)]
 pub(crate) struct Index {
     slots: Box<[u32]>,

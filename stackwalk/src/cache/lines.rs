@@ -11,7 +11,6 @@ use alloc::vec;
 pub(crate) const LINE: usize = 8;
 const LINE_BYTES: usize = 64;
 
-/// The table.
 #[derive(Debug)]
 pub(crate) struct Lines {
     words: Box<[u64]>,
@@ -35,18 +34,15 @@ impl Lines {
         self.start + ((hash >> 32) as usize & (self.count - 1)) * LINE
     }
 
-    /// The line at a position.
     #[inline]
     pub(crate) fn line(&self, position: usize) -> Option<&[u64; LINE]> {
         self.words.get(position..)?.first_chunk()
     }
 
-    /// The line at a position.
     pub(crate) fn line_mut(&mut self, position: usize) -> Option<&mut [u64; LINE]> {
         self.words.get_mut(position..)?.first_chunk_mut()
     }
 
-    /// The word at a position.
     #[inline]
     pub(crate) fn word(&self, position: usize) -> Option<u64> {
         self.words.get(position).copied()

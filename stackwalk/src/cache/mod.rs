@@ -415,7 +415,6 @@ impl ScopeCache {
         Some((first.get_mut(..(pcs + scopes) as usize)?, metadata))
     }
 
-    /// Drops the copy of a compilation.
     pub(crate) fn drop_copy(&mut self, number: u32) {
         let Some(code) = self.codes.get_mut(number) else { return };
         let copy = core::mem::replace(&mut code.copy, CopyPlace::NONE);

@@ -30,7 +30,6 @@ pub(crate) enum Reclaimed {
     Evicted(u32),
 }
 
-/// The memory.
 #[derive(Debug)]
 pub(crate) struct Ring {
     cells: Box<[Cell]>,

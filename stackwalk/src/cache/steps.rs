@@ -29,7 +29,6 @@ const USED: u64 = 1 << 63;
 /// The bit of a hash that tells the places of a pair apart.
 const SECOND_PLACE: u64 = 1 << 32;
 
-/// The table.
 #[derive(Debug)]
 pub(super) struct Steps(Lines);
 
@@ -57,7 +56,6 @@ impl<'c> Step<'c> {
         Compilation { blob: self.line[2] & ADDRESS, identity }
     }
 
-    /// The compiled method.
     #[inline]
     pub(crate) fn method(&self) -> u64 {
         self.line[3] & ADDRESS
@@ -119,7 +117,6 @@ impl Steps {
         })
     }
 
-    /// The line at a position.
     #[inline]
     pub(super) fn at(&self, position: u32) -> Option<Step<'_>> {
         Some(Step { line: self.0.line(position as usize)?, position })
@@ -167,7 +164,6 @@ impl Steps {
         }
     }
 
-    /// The word at a position in the table.
     #[inline]
     pub(super) fn word(&self, position: usize) -> Option<u64> {
         self.0.word(position)

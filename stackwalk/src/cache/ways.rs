@@ -15,7 +15,6 @@ struct Way {
     exists: bool,
 }
 
-/// Remembered ways.
 #[derive(Debug)]
 pub(super) struct Ways(Box<[Cell<Way>; WAYS]>);
 

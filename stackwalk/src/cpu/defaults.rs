@@ -7,7 +7,6 @@ use super::rules::{Around, ForwardExceptionPlace, Taken, Unwind};
 /// Bytes of the code through which a call leads to code that is far away: calls reach all code.
 pub(crate) const TRAMPOLINE_BYTES: usize = 0;
 
-/// The target of such code.
 pub(crate) fn trampoline_target(_code: &[u8; TRAMPOLINE_BYTES]) -> Option<u64> {
     None
 }

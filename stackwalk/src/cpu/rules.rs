@@ -49,7 +49,6 @@ impl Unwind {
     }
 }
 
-/// The target of a call instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CallTarget {
     /// This address.

@@ -16,7 +16,6 @@ use crate::memory::{Memory, at};
 pub enum LoadedBy {
     /// The boot loader, which is never unloaded.
     Boot,
-    /// A loader object.
     Loader {
         /// Address of its `ClassLoaderData`.
         data: u64,

@@ -163,7 +163,6 @@ fn is_entered(entry: u64, pc: u64, sp: u64, barrier: u64) -> bool {
     entry > sp || (entry == sp && pc.wrapping_sub(barrier) <= BARRIER_START)
 }
 
-/// The header of an object.
 struct Header {
     /// Offset of the 8 bytes that hold the class word.
     klass: u32,

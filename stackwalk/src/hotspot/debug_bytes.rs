@@ -13,7 +13,6 @@ use crate::memory::{Block, Memory, Span, Unreadable, Window};
 pub(crate) enum Part {
     /// `PcDesc`s.
     Pcs,
-    /// Records of scopes.
     Scopes,
     /// Addresses of methods and classes.
     Metadata,

@@ -37,7 +37,6 @@ impl FlagNames {
     }
 }
 
-/// Returns the beginning of a name.
 pub(super) fn beginning(name: &[u8]) -> Beginning {
     let mut bytes = Beginning::default();
     bytes.iter_mut().zip(name).for_each(|(byte, &character)| *byte = character);

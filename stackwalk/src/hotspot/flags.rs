@@ -7,7 +7,6 @@ use super::HotSpot;
 use super::flag_names::beginning;
 use crate::memory::{Memory, at, read_c_string};
 
-/// One VM flag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JvmFlag {
     /// Address of the value: one byte for a boolean, eight for sizes and addresses.
@@ -17,7 +16,6 @@ pub struct JvmFlag {
 }
 
 impl JvmFlag {
-    /// Returns whether the value is the default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.origin == 0

@@ -239,7 +239,6 @@ layouts! { |tables|
         loader_next: find_offset(loader_next),
     }
 
-    /// All offsets.
     Layout {
         metadata: made(MetadataLayout, MetadataLayout::resolve(tables)?),
         code_heap: made(CodeHeapLayout, CodeHeapLayout::resolve(tables)?),
@@ -331,7 +330,6 @@ impl DebugLayout {
 /// Address of a handler or entry of an nmethod: JDK 11 to 21 as address, later as offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CodePlace {
-    /// An address.
     Address(u32),
     /// An offset from the blob (handlers, 32 bits).
     FromBlob(u32),
@@ -348,7 +346,6 @@ pub(crate) enum SourceFileIndex {
     Pool(u32),
 }
 
-/// The list of Java threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ThreadListLayout {
     /// JDK 11: the first thread and each thread's successor.

@@ -59,7 +59,6 @@ impl core::error::Error for MethodError {}
 pub struct MethodNames {
     /// Class in internal form (`java/lang/Thread`); hidden classes end in `+0x` and an address.
     pub class: Symbol,
-    /// Method name.
     pub name: Symbol,
     /// Descriptor (`(I)V`).
     pub signature: Symbol,
@@ -72,7 +71,6 @@ pub struct MethodNames {
 }
 
 impl MethodNames {
-    /// Returns whether the method is native.
     #[must_use]
     pub fn is_native(&self) -> bool {
         self.modifiers & 0x0100 != 0
@@ -110,7 +108,6 @@ impl HotSpot {
         follow(memory, at(pointer(method.0)?, self.layout.method.const_method))
     }
 
-    /// The constant pool of a method.
     pub(super) fn pool<M: Memory + ?Sized>(&self, memory: &M, method: Method) -> Result<u64, MethodError> {
         follow(memory, at(self.const_method(memory, method)?, self.layout.method.constants))
     }

@@ -49,7 +49,6 @@ pub(crate) struct DebugInfo {
 }
 
 impl DebugInfo {
-    /// Returns whether it is read by loads.
     pub(crate) fn is_loaded<M: Memory + ?Sized>(&self, memory: &M) -> bool {
         self.is_in_blob || memory.is_loaded_directly(self.pcs.start, 1)
     }

@@ -40,7 +40,6 @@ pub enum Objects {
     Still,
     /// An object that was copied has the address of its copy, and the two low bits set, in its mark word.
     Forwarded,
-    /// References have colours.
     Coloured(Colours),
 }
 

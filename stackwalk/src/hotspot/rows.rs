@@ -296,7 +296,6 @@ numbers! {
     }
 }
 
-/// The rows of all tables.
 #[derive(Default)]
 pub(super) struct Tables {
     pub(super) fields: FieldTable,

@@ -119,7 +119,6 @@ pub struct StackCopy<'a> {
 }
 
 impl<'a> StackCopy<'a> {
-    /// An empty copy.
     pub const EMPTY: Self = Self { base: 0, bytes: &[] };
 
     /// A copy whose first byte was at `base`.

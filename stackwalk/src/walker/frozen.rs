@@ -189,7 +189,6 @@ fn interpreted(stack: &StackCopy<'_>, fp: u64) -> Option<u64> {
     stack.word(fp.wrapping_add_signed(INTERPRETER_METHOD.wrapping_mul(8)))
 }
 
-/// The pc of the newest frame of a chunk.
 fn newest_pc(chunk: &StackCopy<'_>) -> Option<u64> {
     let word = chunk.word(chunk.base().saturating_add(FRAME_RECORD_BYTES - RETURN_ADDRESS_BYTES))?;
     Some(return_address(word, u64::MAX))

@@ -58,7 +58,6 @@ impl<M: Memory> Walk<'_, M> {
         self.aligned(Cursor { pc, sp, fp, doing: Doing::Native })
     }
 
-    /// One native frame.
     pub(super) fn step_native(&mut self, cursor: Cursor) -> Result<Step, Stop> {
         let NativeRegisters { interrupted, .. } = self.registers;
         let Some(native) = self.native.as_deref_mut() else {
@@ -260,11 +259,9 @@ impl<M: Memory> Walk<'_, M> {
     }
 }
 
-/// The caller of a native frame.
 pub(super) enum NativeCaller {
     /// The next frame, or the end of the walk.
     Found(Result<Cursor, Stop>),
-    /// The next frame behind that of a stub.
     BehindStub(Frame, Result<Cursor, Stop>),
     /// The next frame behind frames that could not be found.
     BehindGap(Result<Cursor, Stop>),

@@ -20,11 +20,9 @@ const TABLE_REACH: u64 = 4096;
 /// The instruction that was running when a thread was interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Running {
-    /// The one before the pc.
     Before,
     /// The one at the pc, an access to memory that the interrupt has given up.
     AtPc,
-    /// Perhaps a jump to the pc.
     PerhapsJump,
 }
 

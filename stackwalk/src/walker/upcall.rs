@@ -24,7 +24,6 @@ const FIRST_WITH_UPCALLS: u32 = 21;
 
 /// The Java frames below an upcall stub.
 enum Below {
-    /// At this anchor.
     Anchor(Anchor),
     /// None: the thread began in native code.
     Nothing,
@@ -43,7 +42,6 @@ impl<M: Memory> Walk<'_, M> {
         is_native && self.hotspot.is_code(capture.pc) && self.is_upcall(capture.pc)
     }
 
-    /// Returns whether the code at `pc` is an upcall stub.
     pub(super) fn is_upcall(&self, pc: u64) -> bool {
         self.hotspot.jdk_major() >= FIRST_WITH_UPCALLS
             && matches!(self.code_at(pc), Ok(Code::Blob(blob)) if blob.kind == BlobKind::Upcall)
@@ -108,7 +106,6 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// The anchor in the frame of the upcall stub at a cursor.
     fn upcall_anchor(&self, cursor: Cursor, blob: &CodeBlob, frame: &UpcallFrame) -> Option<Anchor> {
         let layout = &self.hotspot.layout.frame;
         let data = match layout.upcall_frame_data {

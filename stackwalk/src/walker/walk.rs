@@ -135,7 +135,6 @@ impl<'w> Thawing<'w> {
     }
 }
 
-/// State of one walk.
 #[derive(Debug)]
 pub(super) struct Walk<'w, M> {
     pub(super) hotspot: &'w HotSpot,

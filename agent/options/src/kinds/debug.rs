@@ -49,7 +49,6 @@ pub struct DebugOptions {
     pub queues: SizeRange,
     /// Times of drains.
     pub pace: PaceTuning,
-    /// Developers' hooks.
     pub hooks: Hooks,
 }
 
@@ -58,7 +57,6 @@ pub struct DebugOptions {
 pub struct Hooks {
     /// Number of stack copies of each size.
     pub slabs: Option<NonZeroUsize>,
-    /// Hooks of the sampler thread.
     pub sampler: SamplerHooks,
     /// Names are read from a wrong place, to show that the self-test notices.
     pub broken_layout: bool,

@@ -27,7 +27,6 @@ pub struct DumpOptions {
 pub struct CpuLimit {
     /// CPU time of the process, in percent of a processor.
     pub percent: u32,
-    /// Time over which it is measured.
     pub time: Duration,
 }
 
@@ -35,7 +34,6 @@ impl DumpOptions {
     /// Pattern of the file for the dumps of a living process, if none is given.
     pub const DEFAULT_FILE: &'static str = "%p-%t.stacks";
 
-    /// Returns whether anything triggers a dump.
     pub fn has_trigger(&self) -> bool {
         self.crash.is_some() || self.signal.is_some() || self.cpu.is_some()
     }

@@ -7,24 +7,19 @@ use std::path::PathBuf;
 pub enum Format {
     /// Stacks and methods as text.
     Text,
-    /// Collapsed stacks.
     Collapsed,
-    /// The page with its data.
     Page,
     /// A flight recording.
     Jfr,
     /// OpenTelemetry profiles.
     Otlp,
-    /// pprof.
     Pprof,
-    /// The recording itself.
     Recording,
 }
 
 /// Format and its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Output {
-    /// The format.
     pub format: Format,
     /// True if threads are apart.
     pub threads: bool,
@@ -41,7 +36,6 @@ pub struct Output {
 }
 
 impl Output {
-    /// Returns a format with its defaults.
     pub fn of(format: Format) -> Self {
         Self {
             format,
@@ -58,7 +52,6 @@ impl Output {
 /// A file that is written when the profile ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultFile {
-    /// Its path.
     pub path: PathBuf,
     /// Content of the result.
     pub output: Output,

@@ -83,7 +83,6 @@ impl Redaction {
         has_value && name.len() < argument.len() && self.is_secret(argument)
     }
 
-    /// Returns one argument without secrets.
     fn argument(&self, argument: &str) -> String {
         let argument = without_credentials(argument);
         for (at, separator) in argument.match_indices(['=', ':']) {

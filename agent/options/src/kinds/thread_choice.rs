@@ -15,7 +15,6 @@ const KINDS: [(&str, ThreadKind); 5] = [
     ("native", ThreadKind::Native),
 ];
 
-/// The choice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ThreadChoice {
     /// Threads that are sampled; all if this is empty.
@@ -24,7 +23,6 @@ pub struct ThreadChoice {
     skipped: Vec<Form>,
 }
 
-/// The form of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Form {
     /// Its name, in which `*` stands for any text.
@@ -59,7 +57,6 @@ impl ThreadChoice {
         self.sampled.is_empty() && self.skipped.is_empty()
     }
 
-    /// Returns whether a thread is sampled.
     pub fn has(&self, name: &str, kind: ThreadKind) -> bool {
         let is_in = |forms: &[Form]| forms.iter().any(|form| form.has(name, kind));
         (self.sampled.is_empty() || is_in(&self.sampled)) && !is_in(&self.skipped)

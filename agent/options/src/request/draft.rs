@@ -18,7 +18,6 @@ pub(crate) struct Draft {
     pub(crate) options: Options,
     /// Options as the present text has them.
     pub(crate) given: Vec<(&'static AgentOption, String)>,
-    /// The parts that count.
     pub(crate) parts: Vec<String>,
     /// Number of the present text.
     pub(crate) layer: usize,
@@ -67,7 +66,6 @@ impl Draft {
         }
     }
 
-    /// Sets an option.
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
         let Some(option) = AgentOption::of(name) else {
             self.warnings.push(Warning::Unknown(name.to_owned()));

@@ -23,7 +23,6 @@ pub enum Door {
     Attach,
     /// async-profiler's Java API.
     Java,
-    /// The C functions.
     C,
     /// The command, which checks the text before the agent gets it.
     Command,
@@ -72,11 +71,8 @@ pub enum Action {
     Status,
     /// Write the stacks of all threads.
     Stacks,
-    /// Check the options.
     Check,
-    /// List the events.
     List,
-    /// Tell the version.
     Version,
 }
 
@@ -87,14 +83,11 @@ pub struct Filter {
     pub threads: Vec<std::ops::RangeInclusive<i32>>,
 }
 
-/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The way by which it came.
     pub door: Door,
-    /// The effect.
     pub action: Action,
-    /// All options.
     pub options: Options,
     /// The parts of the text that count.
     pub text: String,

@@ -50,7 +50,6 @@ impl Draft {
         matches!(self.action.or(self.door.action()), Some(Action::Start | Action::Resume))
     }
 
-    /// Reads a text.
     fn read(&mut self, text: &str) {
         self.layer += 1;
         // The texts before are defaults, which may be without effect.

@@ -26,7 +26,6 @@ const TIME_STAMPS: [&str; 4] = ["tsc", "monotonic", "t", "m"];
 
 /// Outcome of reading a word.
 pub(crate) enum Reading {
-    /// It has its effect.
     Done,
     /// It is the option of the same name.
     Option,
@@ -34,11 +33,9 @@ pub(crate) enum Reading {
     NoEffect(&'static str),
 }
 
-/// The meaning of a word.
 pub(crate) enum Meaning {
     /// A command, if the word has no value.
     Action(Action),
-    /// The format of a result.
     Format(Format),
     /// Another name of an option.
     SameAs(&'static str),
@@ -53,7 +50,6 @@ pub(crate) enum Meaning {
 use Meaning::{NoEffect, NotSampled, Read, SameAs};
 use Reading::Done;
 
-/// All words.
 pub(crate) static WORDS: &[(&[&str], Meaning)] = &[
     (&["start"], Meaning::Action(Action::Start)),
     (&["resume"], Meaning::Action(Action::Resume)),
@@ -126,7 +122,6 @@ pub(crate) static WORDS: &[(&[&str], Meaning)] = &[
     (&["fdtransfer"], NoEffect("perf events are opened by the JVM itself")),
 ];
 
-/// Returns the meaning of a word.
 pub(crate) fn meaning(name: &str) -> Option<&'static Meaning> {
     WORDS.iter().find(|(words, _)| words.contains(&name)).map(|(_, meaning)| meaning)
 }

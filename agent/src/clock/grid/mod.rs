@@ -130,7 +130,6 @@ impl Grid {
     }
 }
 
-/// Returns the waiting periods in a word.
 #[inline(always)]
 fn waiting(word: u64) -> u64 {
     (word >> KEY_BITS) & MAX_WAITING

@@ -45,7 +45,6 @@ impl Host {
         Ok((host, library))
     }
 
-    /// Returns the refusal of this VM.
     pub fn unsupported(&self, reason: impl ToString) -> Refusal {
         Refusal::unsupported(&self.jvmti, reason)
     }
@@ -145,7 +144,6 @@ pub(super) fn check_mode(mode: Mode, hotspot: &HotSpot) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the sender of the signals.
 pub(super) fn sender(options: &Options) -> Sender {
     match options.clock {
         ClockOption::Timer => Sender::Timers,

@@ -146,7 +146,6 @@ impl Registry {
         }
     }
 
-    /// Returns the number of registered threads.
     pub fn threads(&self) -> usize {
         self.table.lock().by_tid.len()
     }

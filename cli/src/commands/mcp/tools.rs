@@ -20,7 +20,6 @@ const LONGEST: usize = 100_000;
 /// Rows and stacks of an answer, unless `limit` is another number.
 const ROWS: &str = "20";
 
-/// A tool.
 pub struct Tool {
     name: &'static str,
     description: &'static str,
@@ -29,7 +28,6 @@ pub struct Tool {
     answer: fn(&Call) -> anyhow::Result<Vec<u8>>,
 }
 
-/// A parameter of a tool.
 struct Parameter {
     name: &'static str,
     is_required: bool,
@@ -135,12 +133,10 @@ pub fn list() -> Vec<Value> {
     TOOLS.iter().map(Tool::description).collect()
 }
 
-/// Returns the names of all tools.
 pub fn names() -> String {
     TOOLS.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the tool of this name.
 pub fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
@@ -179,7 +175,6 @@ impl Tool {
         ))
     }
 
-    /// Returns the arguments as text.
     fn values(&self, arguments: &Value) -> anyhow::Result<Pairs> {
         let none = Map::new();
         let arguments = match arguments {
@@ -208,7 +203,6 @@ impl Tool {
     }
 }
 
-/// Arguments of a call.
 struct Call<'s> {
     values: Pairs,
     selection: &'s SelectionArguments,

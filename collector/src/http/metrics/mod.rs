@@ -24,7 +24,6 @@ pub struct Probe {
     pub store: Option<Arc<Store>>,
     /// Returns the state of the server for agents.
     pub agents: Arc<dyn Fn() -> Health + Send + Sync>,
-    /// Accounts of forwarding.
     pub forwarded: Accounts,
 }
 
@@ -40,7 +39,6 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Records the duration of a query.
     pub(super) fn record(&self, answer: &Answer, time: Duration) {
         self.queries.record(answer.question, time);
     }
@@ -166,7 +164,6 @@ const THROTTLED: &str = "tickwalk_throttled_seconds_total Time in which the CPU 
 const THROTTLED_PERIODS: &str = "tickwalk_throttled_periods_total Periods in which the CPU limit of its cgroup \
                                  stopped a process; absent if no kernel reports it";
 
-/// Returns the accounts of all receivers.
 fn of_receivers<'a>(accounts: &[(&'a str, Account)]) -> Vec<Metric<'a>> {
     let texts = [
         "tickwalk_forwarded_samples_total Samples delivered to a receiver",

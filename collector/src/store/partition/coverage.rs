@@ -77,7 +77,6 @@ impl Coverage {
 }
 
 impl Reading<'_> {
-    /// Returns the coverage in this snapshot.
     pub(in super::super) fn coverage(&self) -> Result<Coverage, StoreError> {
         Coverage::read(self.connection()?)
     }

@@ -62,7 +62,6 @@ pub(in super::super) struct Database {
     path: PathBuf,
     /// The connection that writes, opened on demand, and reopened after an error of the disk.
     writer: Mutex<Option<Connection>>,
-    /// Idle connections for reading.
     idle: Mutex<Vec<Connection>>,
     /// Shared by readers; exclusive for changes of the file as a whole.
     readers: RwLock<()>,
@@ -159,7 +158,6 @@ impl Database {
         Ok(connection)
     }
 
-    /// Begins to read a snapshot.
     pub(in super::super) fn begin_read(&self) -> Result<Reading<'_>, StoreError> {
         let readers = self.readers.read();
         let waiting = self.idle.lock().pop();

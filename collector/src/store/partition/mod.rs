@@ -43,7 +43,6 @@ pub(super) use tables::{RAW, RowKey, STACKS, THREAD_STACKS, TIMES};
 /// Name of the number of the last interval of the lake in `meta`.
 const LAKE: &str = "lake";
 
-/// A partition.
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) database: Database,
@@ -61,7 +60,6 @@ pub(super) struct Partition {
 /// The state in which a partition is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// To be written to.
     Current,
     /// Closed, with sessions and dictionary in memory.
     Loaded,

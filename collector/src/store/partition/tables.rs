@@ -47,7 +47,6 @@ const SUM: &[&str] = &["level", "start_s", "session", "fold"];
 const ALL: [&Table; 9] =
     [&SESSIONS, &JOURNAL, &DICTIONARY, &THREADS, &SESSION_ROWS, &RAW, &STACKS, &THREAD_STACKS, &TIMES];
 
-/// Returns the part of a key for a session id.
 pub(super) fn session_key(id: u64) -> i64 {
     (id ^ 1 << 63).cast_signed()
 }
@@ -223,7 +222,6 @@ impl Table {
         self.rows(connection, &format!("{} = ?", self.key[0]), &[first], |_| true, |_, block| visit(block))
     }
 
-    /// Returns the row with `key`.
     pub(super) fn get(&self, connection: &Connection, key: &[i64]) -> Result<Option<Vec<u8>>, StoreError> {
         let mut found = None;
         let mut keep = |block: &[u8]| {

@@ -9,7 +9,6 @@ use crate::export::strings::StringTable;
 /// Id of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-#[allow(missing_docs, reason = "named like the types")]
 pub enum Id {
     // 0 and 1 are the metadata and the checkpoint event.
     Boolean = 20,

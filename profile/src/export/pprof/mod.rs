@@ -61,7 +61,6 @@ impl Tables {
         ValueType { r#type: self.string(kind), unit: self.string(unit) }
     }
 
-    /// Returns the id of the function of `frame`.
     fn function(&mut self, frame: &FrameParts) -> u64 {
         let name = self.string(&frame.text);
         let system_name = self.string(&frame.system_name());
@@ -73,7 +72,6 @@ impl Tables {
         })
     }
 
-    /// Returns the id of the mapping with this file and build id.
     fn mapping(&mut self, file: &str, build_id: &str) -> u64 {
         let (filename, build_id) = (self.string(file), self.string(build_id));
         let id = self.mappings.len() as u64 + 1;

@@ -47,7 +47,6 @@ const FASTER: f64 = 0.05;
 /// Probability that is left out above an interval, and below it, that holds 95 %.
 const BEYOND_INTERVAL: f64 = 0.025;
 
-/// Rules of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Allowed relative growth, such as 0.05.
@@ -62,22 +61,17 @@ pub struct Rules {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoVerdict {
-    /// The runs are too few for the confidence.
     #[error(
         "{before} and {after} runs are too few for a verdict by method at {confidence} confidence, because equal runs differ \
         by more than sampling explains; it needs {least} runs a side"
     )]
     TooFewRuns {
-        /// Runs before.
         before: usize,
-        /// Runs after.
         after: usize,
-        /// Confidence as text.
         confidence: String,
         /// Least number of runs on each side.
         least: usize,
     },
-    /// A run has no samples.
     #[error("run {run} of the {side} side has no samples, so nothing can be compared")]
     NoSamples {
         /// `first` or `second`.
@@ -91,7 +85,6 @@ pub enum NoVerdict {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Growth {
-    /// Name of the method.
     pub name: String,
     /// Share of total time before.
     pub before_share: f64,
@@ -119,7 +112,6 @@ pub struct ProgramGrowth {
     pub before_ns: u64,
     /// The same, after.
     pub after_ns: u64,
-    /// Relative change.
     pub change: f64,
     /// Half of the width of the change's interval of 95 % confidence.
     pub uncertainty: f64,
@@ -309,7 +301,6 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// Returns the relative change of a method's CPU time.
     fn time_change(&self, method: usize, runs: &[&Methods]) -> f64 {
         let mut sides = [Sums::default(); 2];
         for ((share, run), &is_after) in self.shares.of_runs[method].iter().zip(runs).zip(&self.is_after) {

@@ -88,7 +88,6 @@ impl Sides {
         (self.variance * (1.0 / self.before.count + 1.0 / self.after.count)).sqrt()
     }
 
-    /// Returns T.
     pub(super) fn deviations(&self) -> f64 {
         (self.after.mean() - self.before.mean()) / self.standard_error()
     }

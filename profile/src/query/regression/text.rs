@@ -12,7 +12,6 @@ const PROGRAM: &str = "CPU time of the program";
 type Row = [String; 6];
 
 impl Verdict {
-    /// Returns the result in words.
     pub fn sentence(&self) -> String {
         let limit = percent_text(self.limit);
         let methods = match self.grown().count() {

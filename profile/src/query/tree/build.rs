@@ -202,7 +202,6 @@ impl Tree {
     }
 }
 
-/// Returns for each node whether it and all its callers are roots of threads; the root of all is.
 pub(in crate::query) fn thread_roots(dictionary: &Dictionary, sums: &NodeSums) -> Vec<bool> {
     let nodes = dictionary.nodes();
     let mut roots = vec![false; nodes.len()];

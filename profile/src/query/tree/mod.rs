@@ -26,7 +26,6 @@ pub use naming::Naming;
 /// Name of nodes that stand for left out nodes.
 pub const LEFT_OUT: &str = "[left out]";
 
-/// Bounds of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::query) struct Bounds {
     /// Maximum number of nodes taken from a partition, and number of nodes after pruning, which happens at twice as
@@ -45,7 +44,6 @@ impl Default for Bounds {
 /// All stacks of a selection as one tree. Node 0 is the root; parents come before children.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// Texts of frames.
     pub(in crate::query) names: Texts,
     /// Parent of each node; the root is its own parent.
     pub parents: Vec<u32>,
@@ -121,12 +119,10 @@ impl Tree {
         Ok((tree, spans))
     }
 
-    /// Returns the text of a name.
     pub(in crate::query) fn text(&self, name: u32) -> &str {
         self.names.get(name).unwrap_or_default()
     }
 
-    /// Returns the text of a node.
     pub fn name_text(&self, node: usize) -> &str {
         self.text(self.name_of[node])
     }
@@ -136,7 +132,6 @@ impl Tree {
         self.parents.len()
     }
 
-    /// Returns whether the selection has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
@@ -146,7 +141,6 @@ impl Tree {
         self.totals.first().copied().unwrap_or(0)
     }
 
-    /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         total(self.own.iter().map(|cell| cell.samples))
     }
@@ -208,7 +202,6 @@ pub(in crate::query) fn heaviest(weights: &[u64], nodes: usize) -> Vec<bool> {
 /// A tree in columns for an answer; parents are distances back.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "described in docs/formats.md")]
 pub struct Columns<'t> {
     pub names: Vec<&'t str>,
     pub parents: Vec<u32>,

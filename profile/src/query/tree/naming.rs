@@ -12,10 +12,8 @@ const NO_PACKAGE: &str = "(default package)";
 /// Unit that gives a frame its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Naming {
-    /// The method or function.
     #[default]
     Method,
-    /// The line of the method.
     Line,
     /// The class; of other code the library.
     Class,
@@ -45,12 +43,10 @@ impl Naming {
         }
     }
 
-    /// Returns the name of this naming.
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, naming)| *naming == self).map_or("", |(name, _)| name)
     }
 
-    /// Returns the name of a frame.
     pub(in crate::query) fn text(self, dictionary: &Dictionary, frame: u32) -> Cow<'_, str> {
         let row = dictionary.frame(frame);
         match self {

@@ -19,22 +19,17 @@ use proto::version::{self, VersionError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// The file does not begin with a Hello message of Tickwalk.
     #[error("not a Tickwalk recording")]
     NotARecording,
-    /// The file is empty or ends inside its first message.
     #[error("the recording ends before its first message")]
     NothingRecorded,
-    /// The first message, which introduces the program, was overwritten.
     #[error("the recording is damaged: its first message was overwritten")]
     Damaged,
     /// The recording was made with another version of the wire format.
     #[error(transparent)]
     Version(VersionError),
-    /// The file is the recording of another session, with this id or with another secret.
     #[error("the file records another session, {0:016x}")]
     OtherSession(u64),
-    /// The file has this number of sessions, where one is expected.
     #[error("the file has {0} recordings, one after the other; name a file with one")]
     Sessions(usize),
     /// The file could not be read.
@@ -245,7 +240,6 @@ impl<R: Read> RecordingReader<R> {
         self.read_bytes
     }
 
-    /// Returns the next intact message.
     fn read(&mut self) -> Result<Option<AgentMessage>, FramingError> {
         while let Some(framed) = self.reader.next_framed()? {
             self.read_bytes += framed.len() as u64;

@@ -115,7 +115,6 @@ impl Recording {
         self.samples.retain(|sample| keep(tid_of(sample.thread), sample.time_ns));
     }
 
-    /// Returns the session.
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -158,7 +157,6 @@ impl Recordings {
         Recordings { sessions, cut: reader.cut() }
     }
 
-    /// Returns the sessions, in the order of the file.
     pub fn sessions(&self) -> &[Recording] {
         &self.sessions
     }

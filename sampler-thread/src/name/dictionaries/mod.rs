@@ -50,7 +50,6 @@ const FIRST: [u32; 4] = [3, 1, 2, 3];
 
 /// Stacks whose ids by content are known to have been sent; the rest is sent again with its next sample.
 const SENT_STACKS: usize = 1 << 13;
-/// The hash of no text.
 const NO_TEXT: u64 = 0;
 
 /// The id of a string, and the hash of its text.
@@ -149,7 +148,6 @@ impl Dictionaries {
         self.string_id(text).0.into()
     }
 
-    /// Returns the id of a string and the hash of its text.
     pub(super) fn string_id(&mut self, text: &str) -> Text {
         if text.is_empty() {
             return (0, NO_TEXT);
@@ -162,7 +160,6 @@ impl Dictionaries {
         (id, hash)
     }
 
-    /// Returns the id of a method.
     pub fn method(&mut self, text: &MethodText) -> u64 {
         let strings = [&text.class_name, &text.name, &text.signature, &text.source_file];
         let strings = strings.map(|text| self.string_id(text));
@@ -183,19 +180,16 @@ impl Dictionaries {
         id.into()
     }
 
-    /// Returns the id of a frame of Java code.
     pub fn java_frame(&mut self, kind: FrameKind, method: u64, bci: i32, line: u32) -> u64 {
         let method = narrow(method);
         let hash = frame_hash(kind, self.method_hashes.of(method), bci, line, [NO_TEXT; 2]);
         self.frame(FrameEntry { kind, method, bci, line, symbol: 0, library: 0 }, hash)
     }
 
-    /// Returns the id of a frame that is named by a symbol.
     pub fn symbol_frame(&mut self, kind: FrameKind, symbol: &str) -> u64 {
         self.native_frame(kind, symbol, "")
     }
 
-    /// Returns the id of a frame that is named by a symbol of `library`.
     pub fn native_frame(&mut self, kind: FrameKind, symbol: &str, library: &str) -> u64 {
         let ((symbol, symbol_hash), (library, library_hash)) =
             (self.string_id(symbol), self.string_id(library));
@@ -236,7 +230,6 @@ impl Dictionaries {
         node.id.into()
     }
 
-    /// Returns the node of a root with this stop reason.
     pub fn root(&mut self, stop: &str) -> Node {
         let (stop, hash) = self.string_id(stop);
         let (node, is_new) = self.nodes.child(Node::NONE, hash);
@@ -271,7 +264,6 @@ impl Dictionaries {
         self.pending.reuse_memory(sent);
     }
 
-    /// Returns the number of pending entries.
     pub fn pending_len(&self) -> usize {
         self.pending.len()
     }

@@ -25,10 +25,8 @@ const PIECE: usize = 1 << 13;
 /// Most pieces: 1 MiB; programs in their steady state need fewer than 100,000 nodes.
 const MAX_PIECES: usize = 16;
 
-/// A node of the forest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
-    /// Its id.
     pub id: u32,
     hash: u64,
 }

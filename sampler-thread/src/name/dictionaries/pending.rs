@@ -68,7 +68,6 @@ impl Pending {
         entries.node_frame.push(frame);
     }
 
-    /// The id of a stack by its content.
     pub(super) fn stack(&mut self, node: u32, content: u64) {
         self.entries.stack_node.push(node);
         self.entries.stack_id.push(content);

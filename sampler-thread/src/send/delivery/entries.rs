@@ -17,13 +17,11 @@ const MAX_BYTES: usize = 8 << 20;
 /// Entries get new ids since an absence of the collector.
 #[derive(Debug, Clone, Copy)]
 struct Renewal {
-    /// Connections before it.
     connections: u64,
     /// First stack with a new id, if there is one.
     from: Option<u64>,
 }
 
-/// Entries that wait.
 #[derive(Debug, Default)]
 pub struct PendingEntries {
     /// May refer to entries from before everything was sent again.

@@ -41,7 +41,6 @@ struct Row {
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
 type Rows = Map<Key, Row>;
 
-/// Merged samples.
 pub struct Merged {
     rows: Rows,
     max_rows: usize,
@@ -74,7 +73,6 @@ impl Merged {
         }
     }
 
-    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

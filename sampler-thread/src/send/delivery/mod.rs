@@ -48,7 +48,6 @@ const SECRET_BYTES: usize = 16;
 /// may end so much later without notice.
 pub const DEFAULT_END_SILENCE: Duration = Duration::from_millis(80);
 
-/// Limits of a delivery.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Unacknowledged bytes from which on samples are merged.

@@ -42,7 +42,6 @@ struct Carrier {
 /// Entries and accounts that wait.
 #[derive(Debug)]
 pub struct Threads {
-    /// Entries.
     waiting: Map<Thread>,
     /// Accounts, each in its newest state.
     accounts: Map<ThreadAccount>,
@@ -76,7 +75,6 @@ impl Threads {
         }
     }
 
-    /// Returns whether entries may bypass the backlog.
     pub fn may_bypass(&self) -> bool {
         self.waiting.is_empty() && !self.has_missing
     }
@@ -92,12 +90,10 @@ impl Threads {
         self.carriers.values_mut().for_each(|carrier| carrier.is_folded = false);
     }
 
-    /// Returns the number of accounts that wait.
     pub fn accounts(&self) -> usize {
         self.accounts.len()
     }
 
-    /// Records entries that are sent.
     pub fn record_sent(&mut self, threads: &[Thread]) {
         for thread in threads {
             self.record_carrier(thread);
@@ -263,7 +259,6 @@ impl Threads {
         }
     }
 
-    /// Returns the number of entries that wait.
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
         self.waiting.len()

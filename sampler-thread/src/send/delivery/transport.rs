@@ -36,19 +36,14 @@ const PRIVATE_PREFIX: &str = "tickwalk-";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The file with certificates cannot be read.
     #[error("cannot read {}: {}", .0.display(), .1)]
     Unreadable(PathBuf, String),
-    /// The file holds no certificate.
     #[error("{} holds no certificate in PEM form", .0.display())]
     NoCertificate(PathBuf),
-    /// No file was given and the system has none of the known ones.
     #[error("the system has no known file of trusted certificates; name one with ca=PATH")]
     NoSystemRoots,
-    /// The host is neither a name nor an address.
     #[error("'{0}' is neither a host name nor an IP address")]
     BadName(String),
-    /// rustls refused the configuration.
     #[error("TLS cannot be set up: {0}")]
     Config(rustls::Error),
 }
@@ -232,7 +227,6 @@ impl AsFd for Socket {
 
 impl Identify for Socket {}
 
-/// An open connection.
 pub struct Connection {
     socket: OwnedDescriptor<Socket>,
     tls: Option<Box<ClientConnection>>,

@@ -116,7 +116,6 @@ impl Window {
         state.given_up && !state.closing
     }
 
-    /// Returns counts for the statistics.
     pub fn facts(&self) -> WindowFacts {
         let state = self.state.lock();
         WindowFacts {
@@ -246,7 +245,6 @@ impl Window {
         self.state.lock().trouble = None;
     }
 
-    /// Returns whether the session is ending.
     pub fn closing(&self) -> bool {
         self.state.lock().closing
     }

@@ -10,7 +10,6 @@ use proto::v1::{Hello, agent_message::Body};
 use super::{Encoder, Sink, SinkError};
 use crate::descriptor::OwnedDescriptor;
 
-/// A recording file.
 #[derive(Debug)]
 pub struct FileSink {
     file: OwnedDescriptor<File>,

@@ -61,7 +61,6 @@ pub trait Sink: Send + Sync {
         false
     }
 
-    /// Returns the state of delivery, for the statistics.
     fn delivery(&self) -> Option<v1::Delivery> {
         None
     }
@@ -79,12 +78,10 @@ pub struct Destinations {
 }
 
 impl Destinations {
-    /// Adds a destination.
     pub fn add(&mut self, sink: Box<dyn Sink>) {
         self.sinks.push(sink);
     }
 
-    /// Returns whether any destination is left.
     pub fn alive(&mut self) -> bool {
         let before = self.sinks.len();
         self.sinks.retain(|sink| !sink.has_given_up());

@@ -1,6 +1,5 @@
 //! Counts of walks by known steps that were compared with walks without, for developers.
 
-/// Counts of comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Comparison {
     /// Walks with equal frames and stop reasons.

@@ -140,12 +140,10 @@ impl StackWalker {
         self.frames.len() > USUAL_FRAMES
     }
 
-    /// Returns the frames of a walk of this group.
     pub fn frames(&self, walk: &Walk) -> &[Frame] {
         self.frames.get(walk.frames.clone()).unwrap_or_default()
     }
 
-    /// Returns the groups of the frames of a walk.
     pub(crate) fn groups(&self, walk: &Walk) -> &[Group] {
         self.groups.get(walk.groups.clone()).unwrap_or_default()
     }

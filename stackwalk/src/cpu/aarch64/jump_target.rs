@@ -9,7 +9,6 @@ use super::instruction::{Flow, INSTRUCTION_BYTES, flow, instructions, last};
 pub(crate) const NEAR_JUMP_BEFORE: u64 = 512;
 /// Bytes behind a pc that are searched first.
 pub(crate) const NEAR_JUMP_AFTER: u64 = 128;
-/// Length of a jump.
 pub(crate) const FAR_JUMP_BYTES: usize = INSTRUCTION_BYTES;
 
 /// `None` if an instruction in `code` jumps to the one at `pc`, or if the one before does not lead on to it. No

@@ -33,7 +33,6 @@ pub(super) enum Wait {
     Other,
 }
 
-/// One instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Instruction {
     pub(super) length: usize,

@@ -43,22 +43,18 @@ impl Backlog {
         Self { entries, threads: Threads::new(limit), rows: Merged::new(merged_stack), statistics: None }
     }
 
-    /// Returns the merged samples.
     pub fn rows(&self) -> &Merged {
         &self.rows
     }
 
-    /// Returns whether entries may bypass the backlog.
     fn may_bypass(&self) -> bool {
         self.entries.may_bypass() && self.threads.may_bypass()
     }
 
-    /// Returns whether samples may bypass the backlog.
     pub fn samples_may_bypass(&self) -> bool {
         self.rows.is_empty() && self.may_bypass()
     }
 
-    /// Keeps samples.
     pub fn samples(&mut self, batch: &SampleBatch) {
         let Self { entries, threads, rows, .. } = self;
         let id = |thread| match entries.missing() {
