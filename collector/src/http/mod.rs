@@ -116,7 +116,7 @@ impl HttpServer {
             let authentication = if access.token.is_some() { "" } else { " and without authentication" };
             tracing::warn!(%address, "HTTP is served beyond this machine without encryption{authentication}; put a proxy with TLS in front of it");
         }
-        let metrics = Metrics::default();
+        let metrics = Metrics::new().map_err(io::Error::other)?;
         let (questions, scrapes) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(1)));
         let shared = Arc::new(Shared { source, probe, metrics, questions, scrapes, access, is_loopback });
         let (stop, stopped) = oneshot::channel();
@@ -233,7 +233,8 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failur
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
     let permits = Arc::clone(&shared.scrapes);
     let text = with_permit(permits, move || shared.metrics.text(&shared.probe));
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text.await?).into_response())
+    let text = text.await?.map_err(|_| Failure::Internal)?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }
 
 async fn answer(

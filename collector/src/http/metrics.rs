@@ -2,20 +2,18 @@
 //!
 //! Most values are read from the store for each scrape; only the duration of queries is recorded here.
 
-mod process;
-mod text;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lake::write::spool::Delivery;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};
 
 use crate::forward::{Account, Accounts, Cause};
 use crate::ingest::Health;
 use crate::store::{Status, Store, Tally};
 use profile::api::question::Answer;
-use text::{Metric, QueryDurations};
 
 /// State of the collector that readiness and metrics show beside the profiles.
 #[derive(Clone)]
@@ -24,6 +22,7 @@ pub struct Probe {
     pub store: Option<Arc<Store>>,
     /// Returns the state of the server for agents.
     pub agents: Arc<dyn Fn() -> Health + Send + Sync>,
+    /// Accounts of forwarding.
     pub forwarded: Accounts,
 }
 
@@ -33,34 +32,82 @@ impl Default for Probe {
     }
 }
 
-#[derive(Default)]
+/// Upper bounds of the buckets for the duration of a query, in seconds.
+const SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
 pub(super) struct Metrics {
-    queries: QueryDurations,
+    registry: Registry,
+    questions: HistogramVec,
 }
 
 impl Metrics {
-    pub(super) fn record(&self, answer: &Answer, time: Duration) {
-        self.queries.record(answer.question, time);
+    pub(super) fn new() -> prometheus::Result<Metrics> {
+        let registry = Registry::new();
+        let options = HistogramOpts::new("tickwalk_query_duration_seconds", "Duration of queries");
+        let questions = HistogramVec::new(options.buckets(SECONDS.to_vec()), &["query"])?;
+        registry.register(Box::new(questions.clone()))?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let version = [(vec![env!("CARGO_PKG_VERSION")], 1.0)];
+        Metric::new("tickwalk_build_info Version of the collector", &["version"], version)
+            .add_to(&registry)?;
+        Ok(Metrics { registry, questions })
     }
 
-    pub(super) fn text(&self, probe: &Probe) -> String {
+    /// Records the duration of a query.
+    pub(super) fn record(&self, answer: &Answer, time: Duration) {
+        self.questions.with_label_values(&[answer.question]).observe(time.as_secs_f64());
+    }
+
+    pub(super) fn text(&self, probe: &Probe) -> prometheus::Result<Vec<u8>> {
         let store = probe.store.as_ref();
         let tally = store.map(|store| store.tally()).unwrap_or_default();
         let accounts = probe.forwarded.get();
+        let registry = Registry::new();
         let status = store.map(|store| store.status()).unwrap_or_default();
         let plain = of_store(&status).into_iter().chain(of_agents((probe.agents)()));
-        let version = [(vec![env!("CARGO_PKG_VERSION")], 1.0)];
-        let mut text = String::new();
         plain
-            .map(|(text, value)| Metric::plain(text, value))
+            .map(|(text, value)| Metric::new(text, &[], [(Vec::new(), value)]))
             .chain(status.lake.iter().flat_map(of_lake))
             .chain(of_sessions(&tally))
             .chain(of_receivers(&accounts))
-            .chain([Metric::new("tickwalk_build_info Version of the collector", &["version"], version)])
-            .chain(process::metrics())
-            .for_each(|metric| metric.write_to(&mut text));
-        self.queries.write_to(&mut text);
-        text
+            .try_for_each(|metric| metric.add_to(&registry))?;
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&registry.gather(), &mut text)?;
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+}
+
+/// A metric. It is a counter if its name ends with `_total`, else a gauge.
+struct Metric<'v> {
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    /// Values by the values of the labels; a metric without any is left out.
+    values: Vec<(Vec<&'v str>, f64)>,
+}
+
+impl<'v> Metric<'v> {
+    /// Returns the metric described by `text`: its name, a space and its help text.
+    fn new(
+        text: &'static str,
+        labels: &'static [&'static str],
+        values: impl IntoIterator<Item = (Vec<&'v str>, f64)>,
+    ) -> Self {
+        let (name, help) = text.split_once(' ').unwrap_or((text, ""));
+        Metric { name, help, labels, values: values.into_iter().collect() }
+    }
+
+    fn add_to(self, registry: &Registry) -> prometheus::Result<()> {
+        let options = Opts::new(self.name, self.help);
+        if self.name.ends_with("_total") {
+            let counter = CounterVec::new(options, self.labels)?;
+            self.values.iter().for_each(|(labels, value)| counter.with_label_values(labels).inc_by(*value));
+            return registry.register(Box::new(counter));
+        }
+        let gauge = GaugeVec::new(options, self.labels)?;
+        self.values.iter().for_each(|(labels, value)| gauge.with_label_values(labels).set(*value));
+        registry.register(Box::new(gauge))
     }
 }
 
@@ -105,7 +152,7 @@ fn of_lake<'v>(lake: &Delivery) -> [Metric<'v>; 6] {
         ("tickwalk_lake_failures_total Failed uploads, which are repeated", lake.failures as f64),
         ("tickwalk_lake_failing 1 while uploads fail", failing),
     ]
-    .map(|(text, value)| Metric::plain(text, value))
+    .map(|(text, value)| Metric::new(text, &[], [(Vec::new(), value)]))
 }
 
 const EARLY_PARTITIONS: &str = "tickwalk_storage_early_partitions_total Partitions begun early because names or \
@@ -133,11 +180,11 @@ fn of_agents(health: Health) -> [(&'static str, f64); 4] {
 
 fn of_sessions(tally: &Tally) -> [Metric<'_>; 6] {
     let stored = tally.stored.iter().flat_map(|(mode, services)| {
-        services.iter().map(|(service, &count)| (vec![*mode, service.as_str()], count as f64))
+        services.iter().map(|(service, &count)| (vec![service.as_str(), *mode], count as f64))
     });
     let lost = tally.lost.iter().map(|(reason, &count)| (vec![reason.as_str()], count as f64));
     [
-        Metric::new("tickwalk_samples_total Samples stored since the start", &["mode", "service"], stored),
+        Metric::new("tickwalk_samples_total Samples stored since the start", &["service", "mode"], stored),
         Metric::new(
             "tickwalk_samples_lost_total Samples that agents reported as lost since the start",
             &["reason"],
@@ -164,6 +211,7 @@ const THROTTLED: &str = "tickwalk_throttled_seconds_total Time in which the CPU 
 const THROTTLED_PERIODS: &str = "tickwalk_throttled_periods_total Periods in which the CPU limit of its cgroup \
                                  stopped a process; absent if no kernel reports it";
 
+/// Returns the accounts of all receivers.
 fn of_receivers<'a>(accounts: &[(&'a str, Account)]) -> Vec<Metric<'a>> {
     let texts = [
         "tickwalk_forwarded_samples_total Samples delivered to a receiver",
