@@ -47,7 +47,7 @@ pub use agent_options as options;
 
 use std::ffi::{CStr, c_char, c_void};
 
-use jni_sys::{JNI_EEXIST, JNI_ERR, JNI_OK, JavaVM, jint};
+use jni::sys::{JNI_EEXIST, JNI_ERR, JNI_OK, JavaVM, jint};
 
 use crate::guest::log;
 use crate::jvmti::vm::Vm;

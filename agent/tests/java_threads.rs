@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use jni_sys::{JNIEnv, JNINativeInterface__1_1, jclass, jfieldID, jint, jlong, jobject};
+use jni::sys::{JNIEnv, JNINativeInterface__1_1, jclass, jfieldID, jint, jlong, jobject};
 use jvmti_sys::{jthread, jvmtiEnv, jvmtiInterface_1};
 use stackwalk::{LiveMemory, ThreadOffsets};
 use tickwalk::handler::slots::Shared;

@@ -9,7 +9,7 @@ use std::ffi::{CString, c_void};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use jni_sys::{JNI_EDETACHED, JNI_ERR, JNI_OK, JavaVM, jint};
+use jni::sys::{JNI_EDETACHED, JNI_ERR, JNI_OK, JavaVM, jint};
 
 /// Set in the child, to the agent's options.
 const OPTIONS: &str = "TICKWALK_TEST_OPTIONS";

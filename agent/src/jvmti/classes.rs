@@ -1,6 +1,6 @@
 //! Classes that are loaded, their methods, and tags of their mirrors.
 
-use jni_sys::{jclass, jint, jlong, jmethodID, jobject};
+use jni::sys::{jclass, jint, jlong, jmethodID, jobject};
 
 use super::{Jvmti, JvmtiError};
 

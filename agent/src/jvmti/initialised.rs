@@ -3,7 +3,7 @@
 //! Approach: a JVMTI environment of its own, for the one event.
 //! Sources: JVMTI 1.2, VMInit.
 
-use jni_sys::jobject;
+use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
 

@@ -9,7 +9,7 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::OnceLock;
 
-use jni_sys::{
+use jni::sys::{
     JNI_FALSE, JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, JNINativeMethod, JavaVM, jclass,
     jfieldID, jint, jmethodID, jobject, jvalue,
 };

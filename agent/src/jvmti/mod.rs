@@ -8,7 +8,7 @@
 
 use std::ffi::{CStr, CString};
 
-use jni_sys::jint;
+use jni::sys::jint;
 use jvmti_sys::{jthread, jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode};
 use sampler_thread::characters::from_modified_utf8;
 use sampler_thread::pacing::Pacer;
@@ -29,7 +29,7 @@ macro_rules! jvmti_call {
         match table.$name {
             None => Err($crate::jvmti::JvmtiError { function: stringify!($name), code: -1 }),
             Some(function) => {
-                type Call = unsafe extern "C" fn(*mut jvmti_sys::jvmtiEnv, $($type),*) -> jni_sys::jint;
+                type Call = unsafe extern "C" fn(*mut jvmti_sys::jvmtiEnv, $($type),*) -> jni::sys::jint;
                 // SAFETY: same function, its return value read as the integer it is in C.
                 let function = unsafe { std::mem::transmute::<*const std::ffi::c_void, Call>(function as *const std::ffi::c_void) };
                 #[allow(clippy::macro_metavars_in_unsafe, reason = "the arguments are values of C types at every caller")]

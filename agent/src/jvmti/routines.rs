@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jni_sys::jint;
+use jni::sys::jint;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::RwLock;
 use sampler_thread::walk::routines::Routines;

@@ -4,7 +4,7 @@
 
 use std::ffi::c_char;
 
-use jni_sys::{jclass, jint, jmethodID};
+use jni::sys::{jclass, jint, jmethodID};
 use jvmti_sys::{jthread, jvmtiFrameInfo};
 
 use super::{Jvmti, JvmtiError, ThreadRef};

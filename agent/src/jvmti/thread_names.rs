@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jni_sys::jobject;
+use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
 

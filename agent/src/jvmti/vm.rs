@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_void};
 use std::time::{Duration, Instant};
 
-use jni_sys::{JNI_EDETACHED, JNIInvokeInterface__1_4, JavaVM, JavaVMAttachArgs, jint};
+use jni::sys::{JNI_EDETACHED, JNIInvokeInterface__1_4, JavaVM, JavaVMAttachArgs, jint};
 use parking_lot::Mutex;
 
 use super::jni_calls::Jni;
@@ -92,7 +92,7 @@ impl Vm {
     /// # Errors
     /// When the thread is not attached to the VM.
     pub fn jni(&self) -> Result<Jni, JvmtiError> {
-        let env = self.environment(jni_sys::JNI_VERSION_1_6)?;
+        let env = self.environment(jni::sys::JNI_VERSION_1_6)?;
         // SAFETY: GetEnv returned the environment of the calling thread.
         Ok(unsafe { Jni::new(env.cast()) })
     }
@@ -110,7 +110,7 @@ impl Vm {
     /// # Errors
     /// As [`Self::attach`].
     pub fn attach_as(&self, name: &CStr) -> Result<Attached, JvmtiError> {
-        let (version, group) = (jni_sys::JNI_VERSION_1_6, std::ptr::null_mut());
+        let (version, group) = (jni::sys::JNI_VERSION_1_6, std::ptr::null_mut());
         let mut arguments = JavaVMAttachArgs { version, name: name.as_ptr().cast_mut(), group };
         self.attach_with((&raw mut arguments).cast())
     }

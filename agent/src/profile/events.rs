@@ -3,7 +3,7 @@
 //! Invariant: every callback runs inside [`guard`], which no panic crosses.
 //! Sources: JVMTI 1.2, events VMInit, ThreadStart, ThreadEnd, VMDeath.
 
-use jni_sys::jobject;
+use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 
 use super::session::PreparedSession;

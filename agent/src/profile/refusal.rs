@@ -112,7 +112,7 @@ impl From<BadRequest> for Refusal {
 
 impl From<JvmtiError> for Refusal {
     fn from(error: JvmtiError) -> Self {
-        if error.code == jni_sys::JNI_EDETACHED { Self::VmStarts } else { Self::Jvmti(error) }
+        if error.code == jni::sys::JNI_EDETACHED { Self::VmStarts } else { Self::Jvmti(error) }
     }
 }
 

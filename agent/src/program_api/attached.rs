@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use jni_sys::{JNI_EINVAL, JNI_ERR, JNI_OK, jint};
+use jni::sys::{JNI_EINVAL, JNI_ERR, JNI_OK, jint};
 
 use super::execute;
 use super::messages::{append, tell, warn};

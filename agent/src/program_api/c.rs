@@ -9,7 +9,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 
-use jni_sys::{JNI_OK, JavaVM, jint, jsize};
+use jni::sys::{JNI_OK, JavaVM, jint, jsize};
 
 use super::messages;
 use crate::jvmti::guard;

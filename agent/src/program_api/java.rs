@@ -11,7 +11,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use jni_sys::{
+use jni::sys::{
     JNI_VERSION_1_6, JNIEnv, JavaVM, jboolean, jbyteArray, jclass, jint, jlong, jmethodID, jobject, jstring,
 };
 

@@ -13,7 +13,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use jni_sys::{jmethodID, jobject};
+use jni::sys::{jmethodID, jobject};
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
 use sampler_thread::native::in_handler::LibraryTables;

@@ -17,7 +17,7 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use jni_sys::{jclass, jlong, jobject};
+use jni::sys::{jclass, jlong, jobject};
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
 

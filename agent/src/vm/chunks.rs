@@ -11,7 +11,7 @@
 
 use std::ffi::CStr;
 
-use jni_sys::{jclass, jmethodID, jobject, jvalue};
+use jni::sys::{jclass, jmethodID, jobject, jvalue};
 use stackwalk::{ChunkBottom, ChunkClass, HotSpot, Memory, NameClass};
 
 use crate::jvmti::jni_calls::Jni;

@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use jni_sys::{jint, jmethodID};
+use jni::sys::{jint, jmethodID};
 use proto::histogram::{BUCKETS, bucket_of, quantile};
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, Stop};

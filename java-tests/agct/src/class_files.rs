@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use jni_sys::{jclass, jint, jmethodID};
+use jni::sys::{jclass, jint, jmethodID};
 
 use tickwalk::jvmti::{Jvmti, JvmtiError};
 use tickwalk::jvmti_call;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use jni_sys::{jclass, jint, jmethodID, jobject};
+use jni::sys::{jclass, jint, jmethodID, jobject};
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use tickwalk::jvmti::{Jvmti, JvmtiError};
 use tickwalk::jvmti_call;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use jni_sys::jint;
+use jni::sys::jint;
 use jvmti_sys::{jthread, jvmtiFrameInfo};
 use parking_lot::Mutex;
 use stackwalk::{Capture, HotSpot, Limits, LiveMemory, Memory, ScopeCache, Walker};
