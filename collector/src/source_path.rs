@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use profile::source::{Gap, Part, Source};
+use profile::source::{Gap, Part, ReadError, SharedSource, Source, Wanted};
 use proto::framing::FramingError;
 use zip::ZipArchive;
 
@@ -27,9 +27,9 @@ const MOST_BYTES: u64 = 4 << 20;
 /// Maximum number of files of an archive; the JDK's has 16,000.
 const MOST_FILES: usize = 1 << 20;
 
-/// Folders and archives with source files.
-#[derive(Debug, Default)]
-pub struct SourcePath(Vec<Place>);
+/// Folders and archives with source files. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct SourcePath(Arc<[Place]>);
 
 #[derive(Debug)]
 enum Place {
@@ -127,7 +127,7 @@ impl Archive {
 
 /// A source of samples with source texts.
 pub struct WithSources {
-    pub samples: Arc<dyn Source + Send + Sync>,
+    pub samples: SharedSource,
     pub texts: SourcePath,
 }
 
@@ -150,6 +150,15 @@ impl Source for WithSources {
 
     fn source_text(&self, file: &str) -> Option<String> {
         self.texts.text(file)
+    }
+
+    fn usual_time(&self) -> Option<&'static str> {
+        self.samples.usual_time()
+    }
+
+    fn read_part(&self, wanted: &Wanted<'_>) -> Result<Option<SharedSource>, ReadError> {
+        let part = self.samples.read_part(wanted)?;
+        Ok(part.map(|samples| Arc::new(WithSources { samples, texts: self.texts.clone() }) as SharedSource))
     }
 
     fn gaps(&self) -> Vec<Gap> {

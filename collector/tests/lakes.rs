@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use collector::store::{Retention, Store, StoreError};
 use futures_util::stream::BoxStream;
-use lake::read::Selected;
+use lake::read::{Limits, Selected};
 use lake::storage::{Lake, LakeUrl};
 use lake::upkeep::{compact, expire};
 use lake::write::upload::upload_oldest;
@@ -21,7 +21,7 @@ use profile::query::flat::{Flat, Order};
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::query::summary::Summary;
-use profile::source::Source;
+use profile::source::{Source, Wanted};
 use proto::framing::{Checksums, FramedMessage};
 use proto::v1::AgentMessage;
 use proto::v1::agent_message::Body;
@@ -55,7 +55,14 @@ fn select(pairs: &[(&str, &str)]) -> Selection {
 }
 
 fn read(lake: &Lake, selection: &Selection) -> Selected {
-    Selected::read(lake, selection, 0).expect("a lake that works")
+    let wanted = Wanted {
+        ranges_ns: &[selection.limits_ns(0)],
+        processes: selection.processes(),
+        sessions: Some(&|id, session| selection.matches_session(id, session)),
+        has_samples: true,
+        is_over: &|| false,
+    };
+    Selected::read(lake, &wanted, Limits::default(), &|_| {}).expect("a lake that works")
 }
 
 /// The methods of a selection with self and total time, and their samples.

@@ -34,7 +34,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     check_output(arguments.table.file(), [&arguments.source])?;
-    let source = arguments.selection.with_headers(arguments.source);
+    let source = arguments.selection.configured(arguments.source);
     let texts = SourcePath::open(&arguments.source_path)?;
     let mut pairs = arguments.selection.pairs();
     pairs.extend(arguments.method.map(|method| ("method".to_owned(), method)));

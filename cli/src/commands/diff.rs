@@ -77,8 +77,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         bail!("--format markdown is a report of --fail-above; add --fail-above PERCENT, or use text or json");
     }
     let both = arguments.selection.pairs();
-    let first = arguments.selection.with_headers(arguments.before);
-    let second = arguments.after.map(|after| arguments.selection.with_headers(after));
+    let first = arguments.selection.configured(arguments.before);
+    let second = arguments.after.map(|after| arguments.selection.configured(after));
     let of_before = pairs("--before", &arguments.of_before)?;
     let of_after = pairs("--after", &arguments.of_after)?;
     if second.as_ref().is_none_or(|second| first.is_same(second)) && of_before == of_after {
@@ -92,7 +92,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             })?;
         let side = |source: &Source, also: Vec<Source>, own: &Pairs| -> anyhow::Result<Vec<Methods>> {
             let pairs = [&both[..], own].concat();
-            let also = also.into_iter().map(|source| arguments.selection.with_headers(source));
+            let also = also.into_iter().map(|source| arguments.selection.configured(source));
             let runs: Vec<Source> = std::iter::once(source.clone()).chain(also).collect();
             let is_repeated = |place: usize| runs[..place].iter().any(|run| run.is_same(&runs[place]));
             if let Some(place) = (0..runs.len()).find(|&place| is_repeated(place)) {

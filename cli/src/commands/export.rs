@@ -80,7 +80,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let source = arguments.selection.with_headers(arguments.source.clone());
+    let source = arguments.selection.configured(arguments.source.clone());
     let options = Options {
         unit: match arguments.unit {
             Unit::Samples => collapsed::Unit::Samples,

@@ -35,7 +35,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { output, open, source, selection } = arguments;
-    let source = selection.with_headers(source);
+    let source = selection.configured(source);
     let page = output.unwrap_or_else(|| source.page_path());
     if let Some(other) = Format::of_file(&page).ok().filter(|format| *format != Format::Flamegraph) {
         bail!(

@@ -40,7 +40,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let file = output::named_file(arguments.output.as_deref());
     check_output(file, [&arguments.source])?;
-    let source = arguments.selection.with_headers(arguments.source);
+    let source = arguments.selection.configured(arguments.source);
     let mut pairs = arguments.selection.pairs();
     for parameter in &arguments.with {
         pairs.push(pair("--with", parameter)?);

@@ -1,4 +1,5 @@
-//! `tickwalk serve`: serves the page and the HTTP API of a recording or of a store that no collector has open.
+//! `tickwalk serve`: serves the page and the HTTP API of a recording, of a store that no collector has open, or of a
+//! lake.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -18,9 +19,10 @@ use crate::source::Source;
 #[command(after_help = "\
 Examples:
   tickwalk serve recording.tickwalk             then open http://127.0.0.1:4172 in a browser
-  tickwalk serve --http 127.0.0.1:0 store/      any free port; the log shows it")]
+  tickwalk serve --http 127.0.0.1:0 store/      any free port; the log shows it
+  tickwalk serve s3://profiles/tickwalk         a lake: the last hour, or the time that is chosen in the page")]
 pub struct Arguments {
-    /// Recording, or directory of a store
+    /// Recording, directory of a store, or URL of a lake
     source: Source,
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4172")]

@@ -125,7 +125,7 @@ fn recorded(arguments: Arguments, by: By) -> anyhow::Result<ExitCode> {
     let table = &arguments.table;
     let source = arguments.source.context("a recording, directory or URL is missing")?;
     check_output(table.file(), [&source])?;
-    let source = arguments.selection.with_headers(source);
+    let source = arguments.selection.configured(source);
     let mut pairs = arguments.selection.pairs();
     let mut add = |name: &str, value: String| pairs.push((name.to_owned(), value));
     if let Some(method) = arguments.callers {

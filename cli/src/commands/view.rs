@@ -43,7 +43,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let table = &arguments.table;
     check_output(table.file(), [&arguments.source])?;
-    let source = arguments.selection.with_headers(arguments.source);
+    let source = arguments.selection.configured(arguments.source);
     let mut pairs = arguments.selection.pairs();
     pairs.push(("limit".into(), arguments.limit.to_string()));
     let of_json = QUESTIONS.iter().find(|(view, ..)| table.is_json() && *view == arguments.name);

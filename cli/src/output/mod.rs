@@ -2,6 +2,7 @@
 
 pub mod browser;
 pub mod colour;
+pub mod progress;
 pub mod table;
 
 use std::fs::Permissions;

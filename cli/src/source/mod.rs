@@ -12,38 +12,54 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use collector::http::Served;
 use collector::source_path::{SourcePath, WithSources};
 use collector::store::{Store, is_partition};
-use lake::read::Selected;
+use lake::read::source::LakeSource;
 use lake::storage::{Lake, LakeError, LakeUrl};
 use profile::api::question;
 use profile::export::{self, Options};
 use profile::query::error::QueryError;
+use profile::query::part::part_of;
 use profile::query::selection::{FRAME_KINDS, Selection, THREAD_KINDS};
+use profile::source::SharedSource;
 use profile::source::recording::{Recording, RecordingError, Recordings};
 use profile::text::format::Format;
 use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use crate::options::values::Offered;
-use crate::output;
+use crate::options::values::{Offered, Time};
+use crate::output::{self, progress};
 
 /// Maximum bytes of an answer of a collector; a call tree of 200,000 nodes has about 10 MB.
 const ANSWER_BYTES: u64 = 256 << 20;
 
-/// Time limit for an answer, which may be queued behind others.
+/// Default time limit for an answer, which may be queued behind others.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Parameters of a question as names and values.
 pub type Pairs = Vec<(String, String)>;
 
-/// A recording (FILE), a store (DIR), a collector (`http(s)://HOST:PORT`) with headers for its requests, or a lake.
+/// A recording (FILE), a store (DIR), a collector (`http(s)://HOST:PORT`), or a lake.
 #[derive(Clone, Debug)]
 pub enum Source {
     Path(PathBuf),
-    Url(String, Vec<Header>),
-    Lake(LakeUrl),
+    Url(String, Requests),
+    Lake(LakeUrl, Requests),
+}
+
+/// Headers and time limit of requests.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    /// Headers for a collector.
+    headers: Vec<Header>,
+    /// Time limit for the answer of a collector, and for reading a lake.
+    timeout: Duration,
+}
+
+impl Default for Requests {
+    fn default() -> Requests {
+        Requests { headers: Vec::new(), timeout: TIMEOUT }
+    }
 }
 
 /// Name and value of a request header.
@@ -54,10 +70,10 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if LakeUrl::is_one(text) {
-            return Ok(Source::Lake(text.parse()?));
+            return Ok(Source::Lake(text.parse()?, Requests::default()));
         }
         Ok(match text.starts_with("http://") || text.starts_with("https://") {
-            true => Source::Url(text.trim_end_matches('/').to_owned(), Vec::new()),
+            true => Source::Url(text.trim_end_matches('/').to_owned(), Requests::default()),
             false => Source::Path(text.into()),
         })
     }
@@ -68,7 +84,7 @@ impl fmt::Display for Source {
         match self {
             Source::Path(path) => path.display().fmt(f),
             Source::Url(url, _) => f.write_str(url),
-            Source::Lake(url) => url.fmt(f),
+            Source::Lake(url, _) => url.fmt(f),
         }
     }
 }
@@ -78,8 +94,10 @@ impl Source {
     pub fn ask(&self, question: &str, pairs: &[(String, String)]) -> anyhow::Result<Vec<u8>> {
         match self {
             Source::Path(path) => Ok(question::answer(&*open(path)?, question, pairs, now_ns())?.bytes),
-            Source::Url(url, headers) => fetch(url, headers, question, pairs),
-            Source::Lake(url) => Ok(question::answer(&select(url, pairs)?, question, pairs, now_ns())?.bytes),
+            Source::Url(url, requests) => fetch(url, requests, question, pairs),
+            Source::Lake(url, requests) => {
+                Ok(question::answer(&open_lake(url, requests)?, question, pairs, now_ns())?.bytes)
+            }
         }
     }
 
@@ -96,12 +114,8 @@ impl Source {
             );
         }
         match self {
-            Source::Path(_) if !texts.is_empty() => {
+            Source::Path(_) | Source::Lake(..) if !texts.is_empty() => {
                 let source = WithSources { samples: self.open_to_serve()?.0, texts };
-                Ok(question::answer(&source, question, pairs, now_ns())?.bytes)
-            }
-            Source::Lake(url) if !texts.is_empty() => {
-                let source = WithSources { samples: Arc::new(select(url, pairs)?) as Served, texts };
                 Ok(question::answer(&source, question, pairs, now_ns())?.bytes)
             }
             _ => self.ask(question, pairs),
@@ -121,15 +135,18 @@ impl Source {
                 let selection = Selection::of(pairs)?;
                 Ok(export::write(&*open(path)?, &selection, format, options, now_ns(), out)?)
             }
-            Source::Url(url, headers) => {
+            Source::Url(url, requests) => {
                 let mut pairs = pairs.to_vec();
                 pairs.push(("format".to_owned(), format.name().to_owned()));
                 pairs.extend(options.pairs());
-                Ok(out.write_all(&fetch(url, headers, "export", &pairs)?)?)
+                Ok(out.write_all(&fetch(url, requests, "export", &pairs)?)?)
             }
-            Source::Lake(url) => {
-                let selection = Selection::of(pairs)?;
-                Ok(export::write(&select(url, pairs)?, &selection, format, options, now_ns(), out)?)
+            Source::Lake(url, requests) => {
+                let (selection, now_ns) = (Selection::of(pairs)?, now_ns());
+                let lake = open_lake(url, requests)?;
+                let part = part_of(&lake, &[&selection], true, now_ns)?;
+                let source = part.as_deref().map_or(&lake as &dyn profile::source::Source, |part| part);
+                Ok(export::write(source, &selection, format, options, now_ns, out)?)
             }
         }
     }
@@ -142,7 +159,7 @@ impl Source {
                 _ => one == other,
             },
             (Source::Url(one, _), Source::Url(other, _)) => one == other,
-            (Source::Lake(one), Source::Lake(other)) => one == other,
+            (Source::Lake(one, _), Source::Lake(other, _)) => one == other,
             _ => false,
         }
     }
@@ -166,12 +183,12 @@ impl Source {
         match self {
             Source::Path(path) if path.is_dir() => path.join("flamegraph.html"),
             Source::Path(path) => path.with_extension("html"),
-            Source::Url(..) | Source::Lake(_) => PathBuf::from("flamegraph.html"),
+            Source::Url(..) | Source::Lake(..) => PathBuf::from("flamegraph.html"),
         }
     }
 
-    /// Opens the recording or store, to serve it; the second part is the store, if it is one.
-    pub fn open_to_serve(&self) -> anyhow::Result<(Served, Option<Arc<Store>>)> {
+    /// Opens the recording, store or lake, to serve it; the second part is the store, if it is one.
+    pub fn open_to_serve(&self) -> anyhow::Result<(SharedSource, Option<Arc<Store>>)> {
         match self {
             Source::Path(path) if path.is_dir() => {
                 let store = Arc::new(open_directory(path)?);
@@ -180,12 +197,10 @@ impl Source {
             Source::Path(path) => Ok((Arc::new(read_recordings(path)?), None)),
             Source::Url(url, _) => {
                 bail!(
-                    "{url} is a running collector, which serves its page itself; name a recording or a store directory"
+                    "{url} is a running collector, which serves its page itself; name a recording, a store directory or a lake"
                 )
             }
-            Source::Lake(url) => {
-                bail!("{url} is a lake, which cannot be served; name a recording or a store directory")
-            }
+            Source::Lake(url, requests) => Ok((Arc::new(open_lake(url, requests)?), None)),
         }
     }
 }
@@ -201,16 +216,9 @@ pub fn check_output<'s>(
     sources.into_iter().try_for_each(|source| source.check_apart(path))
 }
 
-/// Reads the part of a lake that a question with the parameters `pairs` is about.
-fn select(url: &LakeUrl, pairs: &[(String, String)]) -> anyhow::Result<Selected> {
-    let mut selection = Selection::default();
-    // Other parameters are those of the question, which checks them.
-    for (name, value) in pairs {
-        selection.set(name, value)?;
-    }
-    let selected = Selected::read(&Lake::open(url)?, &selection, now_ns())?;
-    tracing::debug!(bytes = selected.read_bytes, doubled = selected.doubled, "read from the lake");
-    Ok(selected)
+/// Opens a lake, which is read for each question.
+fn open_lake(url: &LakeUrl, requests: &Requests) -> anyhow::Result<LakeSource> {
+    Ok(LakeSource::new(Lake::open(url)?, requests.timeout, progress::of_lake()))
 }
 
 /// Opens the recording or store at `path`.
@@ -246,12 +254,12 @@ fn unread(path: &Path, error: RecordingError) -> anyhow::Error {
 
 fn fetch(
     url: &str,
-    headers: &[Header],
+    requests: &Requests,
     question: &str,
     pairs: &[(String, String)],
 ) -> anyhow::Result<Vec<u8>> {
     let mut config = ureq::Agent::config_builder()
-        .timeout_global(Some(TIMEOUT))
+        .timeout_global(Some(requests.timeout))
         .http_status_as_error(false)
         // Headers can be secret, so they must not follow a redirect.
         .max_redirects(0);
@@ -261,7 +269,7 @@ fn fetch(
     let agent: ureq::Agent = config.build().into();
     let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let request = agent.get(format!("{url}/api/v1/{question}")).query_pairs(pairs);
-    let request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+    let request = requests.headers.iter().fold(request, |request, (name, value)| request.header(name, value));
     let mut answer = request.call().with_context(|| {
         format!("no answer from {url}; check the address, its certificate, and that the collector runs")
     })?;
@@ -338,14 +346,20 @@ pub struct SelectionArguments {
         help_heading = "Source"
     )]
     header: Vec<Header>,
+    /// Time limit for the answer of a collector, and for reading a lake [default: 60s]
+    #[arg(long, value_name = "TIME", help_heading = "Source")]
+    timeout: Option<Time>,
 }
 
 impl SelectionArguments {
-    /// Gives `source` the headers for its requests.
-    pub fn with_headers(&self, source: Source) -> Source {
+    /// Gives `source` the headers and the time limit for its requests.
+    pub fn configured(&self, source: Source) -> Source {
+        let timeout = self.timeout.map_or(TIMEOUT, |Time(timeout)| timeout);
+        let requests = Requests { headers: self.header.clone(), timeout };
         match source {
-            Source::Url(url, _) => Source::Url(url, self.header.clone()),
-            path => path,
+            Source::Url(url, _) => Source::Url(url, requests),
+            Source::Lake(url, _) => Source::Lake(url, requests),
+            Source::Path(path) => Source::Path(path),
         }
     }
 

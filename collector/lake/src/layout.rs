@@ -90,6 +90,11 @@ impl Folder {
         Some(Folder { service: service.to_owned(), hour: day * 24 + hour })
     }
 
+    /// Returns the day of a folder `service=NAME/date=YYYY-MM-DD`, since the epoch.
+    pub fn day(path: &str) -> Option<i64> {
+        day_of(path.split('/').nth(1)?.strip_prefix("date=")?)
+    }
+
     /// Returns the range of its times in microseconds since the epoch.
     pub fn range_us(&self) -> Range<i64> {
         self.hour * 1000 * HOUR_MS..(self.hour + 1) * 1000 * HOUR_MS

@@ -11,7 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::serialized_reader::SerializedFileReader;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::layout::{Folder, Table, day_of};
+use crate::layout::{Folder, Table};
 use crate::storage::{Entry, Lake, LakeError};
 use crate::table::accounts::{Account, read_accounts, write_accounts};
 use crate::table::samples::Samples;
@@ -45,10 +45,10 @@ pub struct Done {
 pub fn compact(lake: &Lake, now_ns: u64) -> Result<Done, LakeError> {
     let end_hour = (now_ns / HOUR_NS).cast_signed() - GRACE_HOURS;
     let mut done = Done::default();
-    for service in lake.services()? {
-        for date in lake.dates(&service)? {
+    for service in lake.run(lake.services())? {
+        for date in lake.run(lake.dates(&service))? {
             let mut groups: BTreeMap<(Folder, Table), Vec<Entry>> = BTreeMap::new();
-            for entry in lake.files(&service, &date)? {
+            for entry in lake.run(lake.files(&date))? {
                 if let Some(table) = Table::of_file(&entry.name).filter(|_| entry.folder.hour < end_hour) {
                     groups.entry((entry.folder.clone(), table)).or_default().push(entry);
                 }
@@ -116,7 +116,7 @@ fn merged(table: Table, files: Vec<Bytes>) -> Result<Vec<u8>, ParquetError> {
         Table::Samples => {
             let mut samples = Samples::default();
             for file in files {
-                samples.read(&file?, &(i64::MIN..i64::MAX))?;
+                samples.read(&file?)?;
             }
             samples.settle();
             samples.write(&mut out)?;
@@ -124,7 +124,7 @@ fn merged(table: Table, files: Vec<Bytes>) -> Result<Vec<u8>, ParquetError> {
         Table::Stacks => {
             let mut stacks = Stacks::default();
             for file in files {
-                stacks.read(&file?, None)?;
+                stacks.read(&file?)?;
             }
             stacks.write(|_| true, &mut out)?;
         }
@@ -155,12 +155,12 @@ pub fn expire(lake: &Lake, keep_days: u64, now_ns: u64) -> Result<Done, LakeErro
     let today = (now_ns / HOUR_NS / 24).cast_signed();
     let first_day = today.saturating_sub(i64::try_from(keep_days).unwrap_or(i64::MAX));
     let mut done = Done::default();
-    for service in lake.services()? {
-        for date in lake.dates(&service)? {
-            if date.strip_prefix("date=").and_then(day_of).is_none_or(|day| day >= first_day) {
+    for service in lake.run(lake.services())? {
+        for date in lake.run(lake.dates(&service))? {
+            if Folder::day(&date).is_none_or(|day| day >= first_day) {
                 continue;
             }
-            let entries = lake.files(&service, &date)?;
+            let entries = lake.run(lake.files(&date))?;
             let paths: Vec<String> = entries.iter().map(Entry::path).collect();
             lake.delete_all(&paths)?;
             done.removed += paths.len() as u64;

@@ -36,7 +36,7 @@ use metrics::Metrics;
 pub use metrics::Probe;
 use profile::api::question::{self, Answer};
 use profile::query::error::QueryError;
-use profile::source::Source;
+use profile::source::SharedSource;
 use profile::source::deadline::{CancelOnDrop, Deadline, WithDeadline};
 
 /// Queries answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
@@ -57,10 +57,8 @@ const STOP: Duration = Duration::from_secs(5);
 /// Parameters of a valid query string.
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-pub type Served = Arc<dyn Source + Send + Sync>;
-
 struct Shared {
-    source: Served,
+    source: SharedSource,
     probe: Probe,
     metrics: Metrics,
     questions: Arc<Semaphore>,
@@ -83,7 +81,7 @@ impl HttpServer {
     ///
     /// # Errors
     /// As [`HttpServer::start_for`].
-    pub fn start(address: SocketAddr, source: Served, probe: Probe) -> io::Result<HttpServer> {
+    pub fn start(address: SocketAddr, source: SharedSource, probe: Probe) -> io::Result<HttpServer> {
         HttpServer::start_for(Access::default(), address, source, probe)
     }
 
@@ -95,7 +93,7 @@ impl HttpServer {
     pub fn start_for(
         access: Access,
         address: SocketAddr,
-        source: Served,
+        source: SharedSource,
         probe: Probe,
     ) -> io::Result<HttpServer> {
         if !access.permits(address) {
@@ -160,8 +158,8 @@ impl Drop for HttpServer {
 
 fn router(shared: Arc<Shared>) -> Router {
     Router::new()
-        .route("/", get(|| async { assets::reply("index.html") }))
-        .route("/ui/{name}", get(|Path(name): Path<String>| async move { assets::reply(&name) }))
+        .route("/", get(document))
+        .route("/ui/{name}", get(|Path(name): Path<String>| async move { assets::reply(&name, None) }))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
@@ -223,6 +221,10 @@ fn is_local(host: &str) -> bool {
     name == "localhost" || name.parse::<IpAddr>().is_ok()
 }
 
+async fn document(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
+    assets::reply("index.html", shared.source.usual_time())
+}
+
 async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
     if let Some(error) = shared.probe.store.as_ref().and_then(|store| store.failing()) {
         return Err(Failure::NotReady(error));
@@ -263,7 +265,7 @@ async fn reply(
     let _cancel = CancelOnDrop(deadline.clone());
     let work = with_permit(Arc::clone(&shared.questions), move || {
         let began = Instant::now();
-        let source = WithDeadline::new(&*shared.source, deadline.clone());
+        let source = WithDeadline::new(Arc::clone(&shared.source), deadline.clone());
         let answer = question::answer(&source, &question, &pairs, now_ns()).map_err(|error| match error {
             QueryError::Read(_) if deadline.is_over() => Failure::Late,
             error => Failure::Query(error),
@@ -309,7 +311,7 @@ mod tests {
     use axum::http::StatusCode;
     use profile::dictionary::Dictionary;
     use profile::session::Session;
-    use profile::source::{Extent, Kind, Part, ReadError, Row, Scope};
+    use profile::source::{Extent, Kind, Part, ReadError, Row, Scope, Source};
     use proto::framing::FramingError;
 
     use super::*;
@@ -389,7 +391,7 @@ mod tests {
     fn a_query_ends_at_its_deadline() {
         let (send, events) = std::sync::mpsc::sync_channel(2);
         let source = Endless(send);
-        let source = WithDeadline::new(&source, Deadline::at(Instant::now()));
+        let source = WithDeadline::new(Arc::new(source), Deadline::at(Instant::now()));
         let answer = question::answer(&source, "processes", &[], 0);
         assert!(matches!(answer, Err(QueryError::Read(_))));
         assert_eq!(events.iter().take(2).collect::<Vec<_>>(), ["begun", "ended"]);

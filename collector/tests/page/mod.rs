@@ -6,6 +6,7 @@
 mod browser;
 mod chart;
 mod comparing;
+mod lakes;
 mod large;
 mod matches;
 mod narrow;

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use collector::http::{HttpServer, Probe, Served as Source};
+use collector::http::{HttpServer, Probe};
 use collector::source_path::{SourcePath, WithSources};
 use collector::store::{Retention, Store};
+use profile::source::SharedSource;
 use tempfile::TempDir;
 
 /// A running server; dropping it ends it.
@@ -40,7 +41,7 @@ impl Served {
     }
 }
 
-fn serve(source: Source) -> HttpServer {
+fn serve(source: SharedSource) -> HttpServer {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     HttpServer::start(address, source, Probe::default()).expect("a free port")
 }

@@ -11,6 +11,7 @@ use crate::query::error::QueryError;
 use crate::query::flat::Flat;
 use crate::query::lines::Lines;
 use crate::query::modes::Modes;
+use crate::query::part::part_of;
 use crate::query::process::ProcessProfile;
 use crate::query::processes::{accounts, processes};
 use crate::query::selection::Span;
@@ -18,7 +19,7 @@ use crate::query::summary::Summary;
 use crate::query::timeline::{threads, timeline};
 use crate::query::tree::{LeftOut, Naming, Tree};
 use crate::query::view::{differences, view};
-use crate::source::Source;
+use crate::source::{ReadError, SharedSource, Source};
 use crate::text::quantity::total;
 
 pub struct Answer {
@@ -40,6 +41,8 @@ pub fn answer(
     now_ns: u64,
 ) -> Result<Answer, QueryError> {
     let parameters = Parameters::parse(pairs)?;
+    let part = read_part(source, path, &parameters, now_ns)?;
+    let source = part.as_deref().map_or(source, |part| part);
     loop {
         let gaps = source.gaps().len();
         match ask(source, path, &parameters, now_ns) {
@@ -48,6 +51,19 @@ pub fn answer(
             result => return result,
         }
     }
+}
+
+/// Reads what the question is about, if the source is too large to be read as a whole.
+fn read_part(
+    source: &dyn Source,
+    path: &str,
+    parameters: &Parameters,
+    now_ns: u64,
+) -> Result<Option<SharedSource>, ReadError> {
+    let is_difference = path.split('/').next() == Some("diff");
+    let both = [&parameters.before, &parameters.after];
+    let selections = if is_difference { &both[..] } else { &[&parameters.selection] };
+    part_of(source, selections, !matches!(path, "processes" | "statistics"), now_ns)
 }
 
 fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) -> Result<Answer, QueryError> {

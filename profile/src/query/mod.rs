@@ -1,7 +1,8 @@
 //! Queries over a source of samples.
 //!
 //! A [`selection`] chooses samples; [`flat`], [`tree`], [`difference`], [`regression`], [`lines`], [`timeline`] and
-//! [`processes`] compute answers, [`view`] as text. [`embedded`] computes the data of a self-contained page.
+//! [`processes`] compute answers, [`view`] as text. [`embedded`] computes the data of a self-contained page,
+//! [`part`] is what a question reads of a source that is too large to be read as a whole.
 //!
 //! Every query fails if its source cannot be read; other errors are named where they occur.
 
@@ -14,6 +15,7 @@ pub mod lines;
 pub mod matches;
 pub mod modes;
 mod node_sums;
+pub mod part;
 pub mod process;
 pub mod processes;
 pub mod regression;

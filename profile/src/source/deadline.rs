@@ -13,7 +13,7 @@ use proto::framing::FramingError;
 
 use crate::dictionary::Dictionary;
 use crate::session::Session;
-use crate::source::{Extent, Gap, Kind, Part, ReadError, Row, Scope, Source};
+use crate::source::{Extent, Gap, Kind, Part, ReadError, Row, Scope, SharedSource, Source, Wanted};
 
 /// The end of a query: a time, or the cancellation by the client. Clones share the cancellation.
 #[derive(Clone, Debug)]
@@ -53,18 +53,18 @@ impl Drop for CancelOnDrop {
 }
 
 /// A source that fails after a deadline.
-pub struct WithDeadline<'s> {
-    source: &'s dyn Source,
+pub struct WithDeadline {
+    source: SharedSource,
     deadline: Deadline,
 }
 
-impl<'s> WithDeadline<'s> {
-    pub fn new(source: &'s dyn Source, deadline: Deadline) -> WithDeadline<'s> {
+impl WithDeadline {
+    pub fn new(source: SharedSource, deadline: Deadline) -> WithDeadline {
         WithDeadline { source, deadline }
     }
 }
 
-impl Source for WithDeadline<'_> {
+impl Source for WithDeadline {
     fn parts(&self) -> Vec<Box<dyn Part + '_>> {
         let parts = self.source.parts().into_iter();
         parts
@@ -86,6 +86,16 @@ impl Source for WithDeadline<'_> {
 
     fn source_text(&self, file: &str) -> Option<String> {
         self.source.source_text(file)
+    }
+
+    fn usual_time(&self) -> Option<&'static str> {
+        self.source.usual_time()
+    }
+
+    fn read_part(&self, wanted: &Wanted<'_>) -> Result<Option<SharedSource>, ReadError> {
+        let is_over = || self.deadline.is_over() || (wanted.is_over)();
+        let part = self.source.read_part(&Wanted { is_over: &is_over, ..wanted.clone() })?;
+        Ok(part.map(|part| Arc::new(WithDeadline::new(part, self.deadline.clone())) as SharedSource))
     }
 
     fn gaps(&self) -> Vec<Gap> {

@@ -7,6 +7,7 @@ pub mod deadline;
 pub mod recording;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use proto::framing::FramingError;
 
@@ -87,6 +88,27 @@ pub struct Scope<'s> {
     pub range_ns: Range<u64>,
     pub sessions: &'s dyn Fn(u64) -> bool,
 }
+
+/// The part of a source that a question is about.
+#[derive(Clone)]
+pub struct Wanted<'q> {
+    /// Half-open ranges of nanoseconds since the epoch.
+    pub ranges_ns: &'q [Range<u64>],
+    /// Selected processes, each by its id, its pid or its service; empty if no process was selected.
+    pub processes: &'q [String],
+    /// Returns whether a session is selected; `None` for all sessions.
+    pub sessions: Option<&'q IsSelected<'q>>,
+    /// Whether samples are read; if not, sessions and their accounts are enough.
+    pub has_samples: bool,
+    /// Returns whether the answer is no longer needed.
+    pub is_over: &'q dyn Fn() -> bool,
+}
+
+/// Returns whether a session, given with its id, is selected.
+pub type IsSelected<'q> = dyn Fn(u64, &Session) -> bool + 'q;
+
+/// A source that threads can share.
+pub type SharedSource = Arc<dyn Source + Send + Sync>;
 
 /// Detail of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,6 +261,21 @@ pub trait Source {
     /// `java/util/HashMap.java`; `None` if it is not available.
     fn source_text(&self, _file: &str) -> Option<String> {
         None
+    }
+
+    /// Returns the time that the page shows if none is chosen, such as `-1h`, for a source that is too
+    /// large to be shown as a whole.
+    fn usual_time(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Reads what a question is about, if this source is too large to be read as a whole; `None` if this source can be
+    /// asked itself.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    fn read_part(&self, _wanted: &Wanted<'_>) -> Result<Option<SharedSource>, ReadError> {
+        Ok(None)
     }
 
     /// Returns the times whose samples cannot be read; a failed question may add one.

@@ -52,11 +52,15 @@ fn roots_script() -> String {
     format!("const ROOTS = new Set({ROOTS:?});\n")
 }
 
-/// The document of the served page.
-pub fn document() -> String {
-    let head = "<link rel=\"icon\" href=\"/ui/icon.svg\" type=\"image/svg+xml\">\n\
-                <link rel=\"stylesheet\" href=\"/ui/app.css\">";
-    filled("Tickwalk", head, "<script src=\"/ui/app.js\"></script>")
+/// The document of the served page, which shows `usual_time` unless another time is chosen.
+pub fn document(usual_time: Option<&str>) -> String {
+    let mut head = "<link rel=\"icon\" href=\"/ui/icon.svg\" type=\"image/svg+xml\">\n\
+                    <link rel=\"stylesheet\" href=\"/ui/app.css\">"
+        .to_owned();
+    if let Some(time) = usual_time {
+        head += &format!("\n<meta name=\"usual-time\" content=\"{time}\">");
+    }
+    filled("Tickwalk", &head, "<script src=\"/ui/app.js\"></script>")
 }
 
 /// Returns the document with its placeholders filled from front to back; placeholders inside a part are not filled.

@@ -215,7 +215,7 @@ impl Call<'_> {
 
     fn source(&self, name: &str) -> anyhow::Result<Source> {
         let source = Source::from_str(self.value(name).unwrap_or_default())?;
-        Ok(self.selection.with_headers(source))
+        Ok(self.selection.configured(source))
     }
 
     /// Returns the selection and the parameters of these names.

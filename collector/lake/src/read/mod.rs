@@ -1,36 +1,64 @@
 //! A selection of a lake, read into memory as a source of samples.
 //!
-//! Folders are selected by service and hour, row groups by their times, and rows by their sessions. Rows that two
-//! writers have are dropped. What remains has to fit into memory; larger selections are for SQL engines.
+//! Folders are selected by service and hour, row groups by their times and stacks, and rows by their sessions. Rows
+//! that two writers have are dropped. What remains has to fit into memory; larger selections are for SQL engines.
 
+mod fetch;
+mod files;
 mod names;
+mod rows;
 mod sessions;
+pub mod source;
+mod sql;
+#[cfg(test)]
+mod tests;
+mod times;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use bytes::Bytes;
-use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::file::metadata::RowGroupMetaData;
 use profile::dictionary::Dictionary;
-use profile::query::selection::Selection;
+use profile::dictionary::stop::UNKNOWN;
 use profile::session::Session;
-use profile::source::{Extent, Kind, Part, ReadError, Row, Sample, Scope, Source, minutes_of, whole_minutes};
+use profile::source::{Extent, Kind, Part, ReadError, Row, Sample, Scope, Source, Wanted, whole_minutes};
+use profile::text::quantity::count;
 use proto::framing::FramingError;
-use proto::v1::{FrameKind, Thread, ThreadKind};
-use rustc_hash::{FxHashMap, FxHashSet};
+use proto::v1::FrameKind;
+use rustc_hash::FxHashSet;
 
-use crate::layout::{Table, day_of, service_folder};
+use crate::layout::{Table, service_folder};
 use crate::storage::{Entry, Lake, LakeError};
-use crate::table::accounts::read_accounts;
+use crate::table::accounts::read_group;
+use crate::table::columns::{Group, range_of};
 use crate::table::samples::Samples;
 use crate::table::stacks::Stacks;
+use crate::write::interval::Received;
+use fetch::Fetcher;
+pub use fetch::Progress;
+use files::{Listed, list};
+use rows::{Kept, Rows};
 use sessions::Sessions;
+use times::Times;
 
-/// Most samples of a selection: about 2 GB in memory.
-const MOST_SAMPLES: usize = 10_000_000;
+/// How much one machine reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most samples of a selection.
+    pub samples: usize,
+    /// Most bytes of the files that have them.
+    pub bytes: u64,
+}
 
-/// Files that are in memory at the same time.
-const FILES: usize = 32;
+impl Default for Limits {
+    /// 10 million samples have some 600 MB in memory. In files they have some 100 MB, so 1 GB has too many of them,
+    /// unless most are of processes that are not selected.
+    fn default() -> Limits {
+        Limits { samples: 10_000_000, bytes: 1 << 30 }
+    }
+}
 
 /// Attempts to read a selection whose files are compacted meanwhile.
 const ATTEMPTS: usize = 3;
@@ -40,22 +68,28 @@ const ATTEMPTS: usize = 3;
 pub struct Selected {
     dictionary: Dictionary,
     sessions: BTreeMap<u64, Session>,
-    samples: Vec<Sample>,
-    /// Bytes of the files that were read.
-    pub read_bytes: u64,
+    samples: Vec<Received>,
+    /// Requests, bytes and files that were read.
+    pub progress: Progress,
     /// Samples that several writers had; each is in the selection once.
     pub doubled: u64,
 }
 
 impl Selected {
-    /// Reads the sessions that `selection` selects in `lake`, with their samples in its time.
+    /// Reads what is wanted of `lake`. Meanwhile, `report` is called several times a second.
     ///
     /// # Errors
-    /// If the object store fails, a file is damaged, or the selection is too large.
-    pub fn read(lake: &Lake, selection: &Selection, now_ns: u64) -> Result<Selected, LakeError> {
+    /// If the object store fails, a file is damaged, the selection is too large, or it is no longer needed.
+    pub fn read(
+        lake: &Lake,
+        wanted: &Wanted<'_>,
+        limits: Limits,
+        report: &dyn Fn(Progress),
+    ) -> Result<Selected, LakeError> {
+        let fetcher = Fetcher { lake, is_over: wanted.is_over, report, done: Cell::default() };
         let mut attempts = 1;
         loop {
-            match Self::try_read(lake, selection, now_ns) {
+            match Self::try_read(&fetcher, wanted, limits) {
                 // Another file has its content.
                 Err(LakeError::Gone(_)) if attempts < ATTEMPTS => attempts += 1,
                 result => return result,
@@ -63,159 +97,173 @@ impl Selected {
         }
     }
 
-    fn try_read(lake: &Lake, selection: &Selection, now_ns: u64) -> Result<Selected, LakeError> {
-        // Queries widen ranges to whole minutes.
-        let range_ns = selection.limits_ns(now_ns);
-        let minutes_ns = whole_minutes(range_ns.start, range_ns.end);
-        let range_us = (minutes_ns.start / 1000).cast_signed()..(minutes_ns.end / 1000).cast_signed();
-        let entries = entries_of(lake, &services_of(lake, selection)?, &range_us)?;
-        let mut reader = Reader { lake, read_bytes: 0 };
-        let mut sessions = Sessions::default();
-        reader.each(&entries, Table::Accounts, |file| {
-            sessions.add(read_accounts(&file)?);
-            Ok(())
-        })?;
-        let sessions = sessions.selected(selection);
-        let wanted: FxHashSet<String> = sessions.keys().map(|id| format!("{id:016x}")).collect();
+    fn try_read(fetcher: &Fetcher<'_>, wanted: &Wanted<'_>, limits: Limits) -> Result<Selected, LakeError> {
+        let index = Index::read(fetcher, wanted, limits)?;
+        let sessions = index.selected(wanted);
+        Self::of_index(fetcher, &index, sessions, wanted, limits)
+    }
+
+    /// Reads the samples of `sessions`.
+    fn of_index(
+        fetcher: &Fetcher<'_>,
+        index: &Index,
+        sessions: BTreeMap<u64, Session>,
+        wanted: &Wanted<'_>,
+        limits: Limits,
+    ) -> Result<Selected, LakeError> {
+        if !wanted.has_samples {
+            return Ok(Selected::of(Rows::default(), &Stacks::default(), sessions, fetcher.done.get()));
+        }
         let services: FxHashSet<String> =
             sessions.values().map(|session| service_folder(session.service())).collect();
-        let entries: Vec<Entry> =
-            entries.into_iter().filter(|entry| services.contains(&entry.folder.service)).collect();
-        let mut samples = Samples::default();
-        let mut is_wanted: FxHashMap<u32, bool> = FxHashMap::default();
-        let mut too_many = false;
-        reader.each(&entries, Table::Samples, |file| {
-            if too_many {
-                return Ok(());
-            }
-            let first = samples.rows.len();
-            samples.read(&file, &range_us)?;
-            let Samples { texts, rows } = &mut samples;
-            let mut fresh = rows.split_off(first);
-            fresh.retain(|row| {
-                let session = is_wanted.entry(row.session);
-                *session.or_insert_with(|| wanted.contains(&texts.string(row.session)))
-                    && range_us.contains(&row.time_us)
-            });
-            rows.append(&mut fresh);
-            too_many = rows.len() > MOST_SAMPLES;
-            Ok(())
-        })?;
-        if too_many {
-            return Err(LakeError::TooLarge(MOST_SAMPLES));
+        let entries: Vec<&Entry> =
+            index.entries.iter().filter(|entry| services.contains(&entry.folder.service)).collect();
+        let too_large =
+            |size: String| LakeError::TooLarge(size, sql::command(fetcher.lake, wanted, &index.times));
+        let bytes = sample_bytes(&entries);
+        if bytes > limits.bytes {
+            return Err(too_large(format!("files of {} MB", count(bytes >> 20))));
         }
-        let read = samples.rows.len();
-        samples.settle();
-        let doubled = (read - samples.rows.len()) as u64;
-        let ids: FxHashSet<i64> = samples.rows.iter().map(|row| row.stack).collect();
-        let mut stacks = Stacks::default();
-        reader.each(&entries, Table::Stacks, |file| stacks.read(&file, Some(&ids)))?;
-        let selected = Selected::of(&samples, &stacks, sessions);
-        Ok(Selected { read_bytes: reader.read_bytes, doubled, ..selected })
+        let kept = Kept { sessions: sessions.keys().copied().collect(), times: index.times.clone() };
+        let Some(mut rows) = read_rows(fetcher, &entries, kept, limits.samples)? else {
+            return Err(too_large(format!("more than {} samples", count(limits.samples as u64))));
+        };
+        let doubled = rows.drop_doubles();
+        let stacks = read_stacks(fetcher, &entries, &rows.stacks)?;
+        let selected = Selected::of(rows, &stacks, sessions, fetcher.done.get());
+        Ok(Selected { doubled, ..selected })
     }
 
     /// Returns the selection with these rows.
-    fn of(samples: &Samples, stacks: &Stacks, mut sessions: BTreeMap<u64, Session>) -> Selected {
+    fn of(rows: Rows, stacks: &Stacks, mut sessions: BTreeMap<u64, Session>, progress: Progress) -> Selected {
         let (dictionary, numbers) = names::dictionary(stacks);
-        let mut ids: FxHashMap<u32, u64> = FxHashMap::default();
-        let mut kept = Vec::with_capacity(samples.rows.len());
-        for row in &samples.rows {
-            let session = *ids
-                .entry(row.session)
-                .or_insert_with(|| u64::from_str_radix(&samples.texts.string(row.session), 16).unwrap_or(0));
-            let thread = row.thread_number.cast_unsigned();
-            if let Some(known) = sessions.get_mut(&session)
-                && known.thread(thread).is_none()
-            {
-                known.add_thread(Thread {
-                    id: thread,
-                    tid: u32::try_from(row.thread_id).unwrap_or(0),
-                    name: samples.texts.string(row.thread),
-                    kind: thread_kind(&samples.texts.string(row.thread_kind)).into(),
-                    java_id: row.virtual_thread,
-                    carrier: row.carrier.cast_unsigned(),
-                });
+        let Rows { mut samples, stacks: ids, threads, .. } = rows;
+        for ((session, _), thread) in threads {
+            if let Some(session) = sessions.get_mut(&session) {
+                session.add_thread(thread);
             }
-            kept.push(Sample {
-                session,
-                time_ns: row.time_us.cast_unsigned().saturating_mul(1000),
-                thread,
-                stack: numbers.get(&row.stack).copied().unwrap_or(0),
-                cpu_ns: row.cpu_ns.cast_unsigned(),
-                count: u32::try_from(row.samples).unwrap_or(u32::MAX),
-            });
         }
-        Selected { dictionary, sessions, samples: kept, read_bytes: 0, doubled: 0 }
+        let known: Vec<u32> = ids.iter().map(|id| numbers.get(id).copied().unwrap_or(0)).collect();
+        for Received { sample, .. } in &mut samples {
+            sample.stack = sample.stack.checked_sub(1).map_or(0, |place| known[place as usize]);
+        }
+        Selected { dictionary, sessions, samples, progress, doubled: 0 }
+    }
+
+    fn all(&self) -> impl Iterator<Item = Sample> {
+        self.samples.iter().map(|received| received.sample)
     }
 }
 
-/// Returns the folders of the services in which the selected processes can be.
-fn services_of(lake: &Lake, selection: &Selection) -> Result<Vec<String>, LakeError> {
-    let all = lake.services()?;
-    let names: Vec<String> = selection.processes().iter().map(|name| service_folder(name)).collect();
-    // A process may be named by its id or its pid as well, which is in no path.
-    let are_services = !names.is_empty() && names.iter().all(|name| all.contains(name));
-    Ok(if are_services { names } else { all })
+/// The files and sessions of some services and times.
+#[derive(Debug)]
+struct Index {
+    times: Times,
+    entries: Vec<Entry>,
+    sessions: BTreeMap<u64, Session>,
 }
 
-/// Returns the files of these services in the hours that overlap the range.
-fn entries_of(lake: &Lake, services: &[String], range_us: &Range<i64>) -> Result<Vec<Entry>, LakeError> {
-    const DAY_US: i64 = 86_400_000_000;
-    let days = range_us.start.div_euclid(DAY_US)..=range_us.end.div_euclid(DAY_US);
-    let mut entries = Vec::new();
-    for service in services {
-        for date in lake.dates(service)? {
-            let day = date.strip_prefix("date=").and_then(day_of);
-            if !day.is_some_and(|day| days.contains(&day)) {
-                continue;
-            }
-            entries.extend(lake.files(service, &date)?.into_iter().filter(|entry| {
-                let own = entry.folder.range_us();
-                own.start < range_us.end && range_us.start < own.end
-            }));
+impl Index {
+    fn read(fetcher: &Fetcher<'_>, wanted: &Wanted<'_>, limits: Limits) -> Result<Index, LakeError> {
+        let times = Times::of(wanted.ranges_ns);
+        let Listed { entries, is_of_services, requests } = fetcher.run(list(fetcher.lake, wanted, &times))?;
+        let done = fetcher.done.get();
+        fetcher.done.set(Progress { requests: done.requests + requests, ..done });
+        let all: Vec<&Entry> = entries.iter().collect();
+        let bytes = sample_bytes(&all);
+        // Of some processes, fewer services may be read.
+        let is_exact = is_of_services || wanted.processes.is_empty();
+        if wanted.has_samples && is_exact && bytes > limits.bytes {
+            let size = format!("files of {} MB", count(bytes >> 20));
+            return Err(LakeError::TooLarge(size, sql::command(fetcher.lake, wanted, &times)));
         }
+        let mut sessions = Sessions::default();
+        let decode = |group: &Group<'_>| {
+            let mut accounts = Vec::new();
+            read_group(group, &mut accounts).map(|()| accounts)
+        };
+        fetcher.each(
+            &all,
+            Table::Accounts,
+            |_| true,
+            decode,
+            |accounts| {
+                sessions.add(accounts);
+                Ok(())
+            },
+        )?;
+        Ok(Index { times, sessions: sessions.all(), entries })
     }
-    Ok(entries)
+
+    /// Returns the selected sessions.
+    fn selected(&self, wanted: &Wanted<'_>) -> BTreeMap<u64, Session> {
+        let is_selected =
+            |id: u64, session: &Session| wanted.sessions.is_none_or(|is_selected| is_selected(id, session));
+        let all = self.sessions.iter().filter(|(id, session)| is_selected(**id, session));
+        all.map(|(id, session)| (*id, session.clone())).collect()
+    }
 }
 
-/// Reads files of a lake and counts their bytes.
-struct Reader<'l> {
-    lake: &'l Lake,
-    read_bytes: u64,
+/// Returns the bytes of the files with samples.
+fn sample_bytes(entries: &[&Entry]) -> u64 {
+    let samples = entries.iter().filter(|entry| Table::of_file(&entry.name) == Some(Table::Samples));
+    samples.map(|entry| entry.len).sum()
 }
 
-impl Reader<'_> {
-    /// Calls `read` with each file of a table.
-    fn each(
-        &mut self,
-        entries: &[Entry],
-        table: Table,
-        mut read: impl FnMut(SerializedFileReader<Bytes>) -> Result<(), parquet::errors::ParquetError>,
-    ) -> Result<(), LakeError> {
-        let paths: Vec<String> = entries
-            .iter()
-            .filter(|entry| Table::of_file(&entry.name) == Some(table))
-            .map(Entry::path)
-            .collect();
-        for paths in paths.chunks(FILES) {
-            for (path, bytes) in paths.iter().zip(self.lake.get_all(paths)?) {
-                self.read_bytes += bytes.len() as u64;
-                let result = SerializedFileReader::new(bytes).and_then(&mut read);
-                result.map_err(|error| LakeError::Damaged(path.clone(), error.to_string()))?;
-            }
-        }
+/// Reads the samples that are kept; `None` if they are more than `most`.
+fn read_rows(
+    fetcher: &Fetcher<'_>,
+    entries: &[&Entry],
+    kept: Kept,
+    most: usize,
+) -> Result<Option<Rows>, LakeError> {
+    let kept = Arc::new(kept);
+    let in_times = |group: &RowGroupMetaData| {
+        range_of(group, "time").is_none_or(|(first, last)| kept.times.overlap(first, last))
+    };
+    let own = Arc::clone(&kept);
+    let decode = move |group: &Group<'_>| {
+        let mut samples = Samples::default();
+        samples.read_group(group)?;
+        let unknown = samples.texts.number(UNKNOWN.as_bytes());
+        Ok(Rows::of(&samples, &own, unknown))
+    };
+    let mut rows = Rows::default();
+    let mut is_too_large = false;
+    let result = fetcher.each(entries, Table::Samples, in_times, decode, |more| {
+        rows.append(more);
+        is_too_large = rows.samples.len() > most;
+        // Ends reading.
+        if is_too_large { Err(LakeError::Late) } else { Ok(()) }
+    });
+    if is_too_large {
+        return Ok(None);
+    }
+    result.map(|()| Some(rows))
+}
+
+/// Reads the stacks with these ids.
+fn read_stacks(fetcher: &Fetcher<'_>, entries: &[&Entry], ids: &[i64]) -> Result<Stacks, LakeError> {
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    // Stacks are sorted by id, so a few of them are in a few row groups.
+    let has_some = |group: &RowGroupMetaData| {
+        range_of(group, "stack_id").is_none_or(|(first, last)| {
+            let next = sorted.partition_point(|id| *id < first);
+            sorted.get(next).is_some_and(|id| *id <= last)
+        })
+    };
+    let wanted: FxHashSet<i64> = ids.iter().copied().collect();
+    let decode = move |group: &Group<'_>| {
+        let mut stacks = Stacks::default();
+        stacks.read_group(group, Some(&wanted)).map(|()| stacks)
+    };
+    let mut stacks = Stacks::default();
+    fetcher.each(entries, Table::Stacks, has_some, decode, |more| {
+        stacks.append(&more);
         Ok(())
-    }
-}
-
-fn thread_kind(text: &str) -> ThreadKind {
-    use profile::session::thread::kind_text;
-    let kinds = (0..).map_while(|number| ThreadKind::try_from(number).ok());
-    // `native` stands for unknown kinds as well.
-    kinds
-        .filter(|kind| *kind != ThreadKind::Unspecified)
-        .find(|kind| kind_text(*kind) == text)
-        .unwrap_or_default()
+    })?;
+    Ok(stacks)
 }
 
 /// Returns the kind of a frame by its name in the table.
@@ -241,7 +289,9 @@ impl Source for Selected {
 
 impl Part for &Selected {
     fn range_ns(&self) -> Range<u64> {
-        minutes_of(&self.samples)
+        let times = || self.all().map(|sample| sample.time_ns);
+        let ends = times().min().zip(times().max());
+        ends.map_or(0..0, |(first_ns, last_ns)| whole_minutes(first_ns, last_ns))
     }
 
     fn has_samples(&self) -> bool {
@@ -267,8 +317,8 @@ impl Part for &Selected {
 
     fn read(&self, scope: &Scope<'_>, _: Kind<'_>, visit: &mut dyn FnMut(Row)) -> Result<(), ReadError> {
         let is_selected =
-            |sample: &&Sample| scope.range_ns.contains(&sample.time_ns) && (scope.sessions)(sample.session);
-        self.samples.iter().filter(is_selected).for_each(|sample| visit(Row::Sample(*sample)));
+            |sample: &Sample| scope.range_ns.contains(&sample.time_ns) && (scope.sessions)(sample.session);
+        self.all().filter(is_selected).for_each(|sample| visit(Row::Sample(sample)));
         Ok(())
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use profile::query::selection::Selection;
 use profile::session::Session;
 
 use crate::table::accounts::Account;
@@ -28,9 +27,9 @@ impl Sessions {
         }
     }
 
-    /// Returns the selected sessions. The statistics of a session are its latest ones; each of its writers received
-    /// other samples, so their counts are added up.
-    pub fn selected(self, selection: &Selection) -> BTreeMap<u64, Session> {
+    /// Returns the sessions. The statistics of a session are its latest ones; each of its writers received other
+    /// samples, so their counts are added up.
+    pub fn all(self) -> BTreeMap<u64, Session> {
         let mut sessions: BTreeMap<u64, Session> = BTreeMap::new();
         for ((id, _), session) in self.latest {
             let Some(known) = sessions.remove(&id) else {
@@ -48,7 +47,6 @@ impl Sessions {
             newer.missing_messages = newer.missing_messages.saturating_sub(older.last_sequence);
             sessions.insert(id, newer);
         }
-        sessions.retain(|id, session| selection.matches_session(*id, session));
         sessions
     }
 }

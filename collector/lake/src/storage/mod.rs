@@ -3,6 +3,7 @@
 mod http;
 
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use url::Url;
 use crate::layout::Folder;
 use http::Connector;
 
-/// Requests at the same time.
-const PARALLEL: usize = 16;
+/// Requests at the same time: enough for small files, which take 30 ms each, most of it latency.
+pub const PARALLEL: usize = 32;
 
 /// Attempts of a request within the client of the object store; callers repeat what fails after that.
 const RETRIES: usize = 3;
@@ -52,11 +53,14 @@ pub enum LakeError {
     /// A file cannot be decoded.
     #[error("{0} is damaged: {1}; remove the file to read the others")]
     Damaged(String, String),
-    /// The selection does not fit into the memory of one machine.
+    /// The selection does not fit into the memory of one machine; how large it is, and a command for DuckDB.
+    #[error("the selection has {0}; narrow the time and the processes, or let an engine read it: {1}")]
+    TooLarge(String, String),
+    /// Reading took too long, or its result is no longer needed.
     #[error(
-        "the selection has more than {0} samples; narrow --from, --to and --process, or query it with SQL (docs/collector.md)"
+        "the lake was not read in time; narrow the time and the processes, or allow more time with --timeout"
     )]
-    TooLarge(usize),
+    Late,
     /// A file on the local disk cannot be used.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -115,8 +119,18 @@ impl Entry {
 pub struct Lake {
     store: Arc<dyn ObjectStore>,
     root: Path,
-    runtime: Runtime,
+    /// Always there, except while the lake is dropped.
+    runtime: Option<Runtime>,
     name: String,
+}
+
+impl Drop for Lake {
+    fn drop(&mut self) {
+        // Requests that were given up must not delay the end of a command.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Lake {
@@ -192,7 +206,7 @@ impl Lake {
     /// If its runtime cannot be started.
     pub fn of(store: Arc<dyn ObjectStore>, root: Path, name: String) -> std::io::Result<Lake> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Lake { store, root, runtime, name })
+        Ok(Lake { store, root, runtime: Some(runtime), name })
     }
 
     fn location(&self, path: &str) -> Result<Path, LakeError> {
@@ -208,6 +222,17 @@ impl Lake {
         }
     }
 
+    /// Runs `work` to its end.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn run<T>(&self, work: impl Future<Output = Result<T, LakeError>>) -> Result<T, LakeError> {
+        match &self.runtime {
+            Some(runtime) => runtime.block_on(work),
+            None => Err(LakeError::Late),
+        }
+    }
+
     /// Writes a file, whole or not at all. A file with this path is replaced.
     ///
     /// # Errors
@@ -215,7 +240,7 @@ impl Lake {
     pub fn put(&self, path: &str, bytes: Bytes) -> Result<(), LakeError> {
         let location = self.location(path)?;
         let put = self.store.put(&location, PutPayload::from(bytes));
-        self.runtime.block_on(put).map(drop).map_err(|error| self.failed(path, error))
+        self.run(async { put.await.map(drop).map_err(|error| self.failed(path, error)) })
     }
 
     /// Reads files, several at the same time, in their order.
@@ -228,7 +253,16 @@ impl Lake {
             let result = result.map_err(|error| self.failed(path, error))?;
             result.bytes().await.map_err(|error| self.failed(path, error))
         });
-        self.runtime.block_on(stream::iter(gets).buffered(PARALLEL).try_collect())
+        self.run(stream::iter(gets).buffered(PARALLEL).try_collect())
+    }
+
+    /// Reads bytes of a file.
+    ///
+    /// # Errors
+    /// If the object store fails; [`LakeError::Gone`] if the file is not there.
+    pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, LakeError> {
+        let bytes = self.store.get_range(&self.location(path)?, range).await;
+        bytes.map_err(|error| self.failed(path, error))
     }
 
     /// Removes files; those that are not there are ignored.
@@ -242,30 +276,30 @@ impl Lake {
                 Err(error) => Err(self.failed(path, error)),
             }
         });
-        self.runtime.block_on(stream::iter(deletes).buffered(PARALLEL).try_collect())
+        self.run(stream::iter(deletes).buffered(PARALLEL).try_collect())
     }
 
     /// Returns the first parts of all paths, `service=NAME`, by name.
     ///
     /// # Errors
     /// If the object store fails.
-    pub fn services(&self) -> Result<Vec<String>, LakeError> {
-        self.folders("", "service=")
+    pub async fn services(&self) -> Result<Vec<String>, LakeError> {
+        self.folders("", "service=").await
     }
 
-    /// Returns the dates of a service, as in its paths, by date.
+    /// Returns the folders of a service's dates, `service=NAME/date=DATE`, by date.
     ///
     /// # Errors
     /// If the object store fails.
-    pub fn dates(&self, service: &str) -> Result<Vec<String>, LakeError> {
-        self.folders(service, "date=")
+    pub async fn dates(&self, service: &str) -> Result<Vec<String>, LakeError> {
+        let dates = self.folders(service, "date=").await?;
+        Ok(dates.into_iter().map(|date| format!("{service}/{date}")).collect())
     }
 
     /// Returns the names of the folders below `path` that begin with `prefix`.
-    fn folders(&self, path: &str, prefix: &str) -> Result<Vec<String>, LakeError> {
+    async fn folders(&self, path: &str, prefix: &str) -> Result<Vec<String>, LakeError> {
         let location = self.location(path)?;
-        let listed = self.runtime.block_on(self.store.list_with_delimiter(Some(&location)));
-        let listed = match listed {
+        let listed = match self.store.list_with_delimiter(Some(&location)).await {
             Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
             listed => listed.map_err(|error| self.failed(path, error))?,
         };
@@ -276,17 +310,16 @@ impl Lake {
         Ok(names)
     }
 
-    /// Returns the files of a service on the dates of `date=` folders, by path.
+    /// Returns the files below a folder, by path.
     ///
     /// # Errors
     /// If the object store fails.
-    pub fn files(&self, service: &str, date: &str) -> Result<Vec<Entry>, LakeError> {
-        let folder = format!("{service}/{date}");
-        let location = self.location(&folder)?;
-        let listed: Result<Vec<_>, _> = self.runtime.block_on(self.store.list(Some(&location)).try_collect());
+    pub async fn files(&self, folder: &str) -> Result<Vec<Entry>, LakeError> {
+        let location = self.location(folder)?;
+        let listed: Result<Vec<_>, _> = self.store.list(Some(&location)).try_collect().await;
         let root = self.root.as_ref().len() + usize::from(!self.root.as_ref().is_empty());
         let mut entries: Vec<Entry> = listed
-            .map_err(|error| self.failed(&folder, error))?
+            .map_err(|error| self.failed(folder, error))?
             .into_iter()
             .filter_map(|meta| {
                 let path = meta.location.as_ref().get(root..)?;

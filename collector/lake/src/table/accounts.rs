@@ -190,7 +190,11 @@ pub fn read_accounts<R: ChunkReader + 'static>(
     Ok(accounts)
 }
 
-fn read_group(group: &Group<'_>, accounts: &mut Vec<Account>) -> Result<(), ParquetError> {
+/// Adds the accounts of a row group.
+///
+/// # Errors
+/// If the file is damaged.
+pub fn read_group(group: &Group<'_>, accounts: &mut Vec<Account>) -> Result<(), ParquetError> {
     let first = accounts.len();
     let damaged = |column: &str| ParquetError::General(format!("column {column} is damaged"));
     for introduction in group.texts("introduction")? {

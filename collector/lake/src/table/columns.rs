@@ -9,10 +9,11 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
+use parquet::file::properties::{ReaderProperties, WriterProperties};
 use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader};
-use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::file::serialized_reader::{SerializedFileReader, SerializedRowGroupReader};
+use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
@@ -146,30 +147,39 @@ fn write<T: DataType, W: Write + Send>(
     column.close()
 }
 
+/// Returns the smallest and the largest number of a column of a row group, if the file has them.
+pub fn range_of(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
+    let mut columns = group.columns().iter().filter(|column| column.column_path().string() == name);
+    match columns.find_map(ColumnChunkMetaData::statistics)? {
+        Statistics::Int64(range) => Some((*range.min_opt()?, *range.max_opt()?)),
+        _ => None,
+    }
+}
+
 /// A row group that is read.
 pub struct Group<'f> {
     group: Box<dyn RowGroupReader + 'f>,
 }
 
 impl<'f> Group<'f> {
+    /// Returns row group number `at` of a file; `bytes` has all of its columns.
+    pub fn of<R: ChunkReader + 'static>(
+        metadata: &'f ParquetMetaData,
+        at: usize,
+        bytes: R,
+    ) -> Result<Group<'f>, ParquetError> {
+        let (pages, properties) =
+            (metadata.page_index_for_row_group(at), ReaderProperties::builder().build());
+        let group = metadata.row_group(at);
+        let reader = SerializedRowGroupReader::new(Arc::new(bytes), group, pages, Arc::new(properties))?;
+        Ok(Group { group: Box::new(reader) })
+    }
+
     /// Returns the row groups of a file.
     pub fn all<R: ChunkReader + 'static>(
         file: &'f SerializedFileReader<R>,
     ) -> impl Iterator<Item = Result<Group<'f>, ParquetError>> {
         (0..file.num_row_groups()).map(|at| Ok(Group { group: file.get_row_group(at)? }))
-    }
-
-    /// Returns the smallest and the largest number of a column, if the file has them.
-    pub fn range(&self, name: &str) -> Option<(i64, i64)> {
-        use parquet::file::statistics::Statistics;
-        let columns = self.group.metadata().columns().iter();
-        match columns
-            .filter(|column| column.column_path().string() == name)
-            .find_map(|column| column.statistics())?
-        {
-            Statistics::Int64(range) => Some((*range.min_opt()?, *range.max_opt()?)),
-            _ => None,
-        }
     }
 
     /// Reads a column of 64-bit numbers.
@@ -199,7 +209,7 @@ impl<'f> Group<'f> {
 
     fn read<T: DataType>(&self, name: &str) -> Result<(Vec<T::T>, Lists), ParquetError> {
         let columns = self.group.metadata().columns();
-        let is_wanted = |column: &&parquet::file::metadata::ColumnChunkMetaData| {
+        let is_wanted = |column: &&ColumnChunkMetaData| {
             column.column_path().string() == name && column.column_type() == T::get_physical_type()
         };
         let at = columns.iter().position(|column| is_wanted(&column));
@@ -253,7 +263,7 @@ mod tests {
         let file = SerializedFileReader::new(Bytes::from(out)).expect("own file");
         let group = Group::all(&file).next().expect("one group").expect("own group");
         assert_eq!(group.longs("n").expect("a column"), [4, -1, 9, 5]);
-        assert_eq!(group.range("n"), Some((-1, 9)));
+        assert_eq!(range_of(file.metadata().row_group(0), "n"), Some((-1, 9)));
         let (values, lists) = group.text_lists("l.list.element").expect("a column");
         assert_eq!((values, lists.lens()), (texts, vec![0, 2, 1, 0]));
         assert!(group.longs("missing").is_err());

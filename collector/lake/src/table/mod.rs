@@ -3,7 +3,7 @@
 //! Columns for people and engines come first. `README.md` of the crate describes them all.
 
 pub mod accounts;
-mod columns;
+pub mod columns;
 pub mod samples;
 pub mod stacks;
 pub mod texts;

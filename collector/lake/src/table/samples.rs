@@ -155,26 +155,27 @@ impl Samples {
         ]
     }
 
-    /// Adds the rows of a file. Row groups whose times lie outside of `times_us` are skipped, single rows are not.
+    /// Adds the rows of a file.
     ///
     /// # Errors
     /// If the file is damaged.
     pub fn read<R: ChunkReader + 'static>(
         &mut self,
         file: &SerializedFileReader<R>,
-        times_us: &std::ops::Range<i64>,
     ) -> Result<(), ParquetError> {
         for group in Group::all(file) {
-            let group = group?;
-            let is_apart = |(first, last)| last < times_us.start || first >= times_us.end;
-            if !group.range("time").is_some_and(is_apart) {
-                self.read_group(&group)?;
-            }
+            let (group, first) = (group?, self.rows.len());
+            self.read_group(&group)?;
+            self.read_processes(&group, first)?;
         }
         Ok(())
     }
 
-    fn read_group(&mut self, group: &Group<'_>) -> Result<(), ParquetError> {
+    /// Adds the rows of a row group, without the columns that describe processes.
+    ///
+    /// # Errors
+    /// If the file is damaged.
+    pub fn read_group(&mut self, group: &Group<'_>) -> Result<(), ParquetError> {
         let first = self.rows.len();
         let times = group.longs("time")?;
         self.rows.extend(times.into_iter().map(|time_us| SampleRow { time_us, ..SampleRow::default() }));
@@ -187,7 +188,6 @@ impl Samples {
         long("cpu_ns", |row, value| row.cpu_ns = value)?;
         long("samples", |row, value| row.samples = value)?;
         long("stack_id", |row, value| row.stack = value)?;
-        long("process", |row, value| row.process = value)?;
         long("thread_id", |row, value| row.thread_id = value)?;
         long("virtual_thread", |row, value| row.virtual_thread = value)?;
         long("sequence", |row, value| row.sequence = value)?;
@@ -206,10 +206,17 @@ impl Samples {
             Ok::<_, ParquetError>(())
         };
         text("stop", |row, value| row.stop = value)?;
-        text("host", |row, value| row.host = value)?;
         text("thread", |row, value| row.thread = value)?;
         text("thread_kind", |row, value| row.thread_kind = value)?;
-        text("session", |row, value| row.session = value)?;
+        text("session", |row, value| row.session = value)
+    }
+
+    /// Reads the columns that describe processes into the rows from `first` on.
+    fn read_processes(&mut self, group: &Group<'_>, first: usize) -> Result<(), ParquetError> {
+        let (rows, texts) = (&mut self.rows[first..], &mut self.texts);
+        rows.iter_mut().zip(group.longs("process")?).for_each(|(row, process)| row.process = process);
+        let hosts = group.texts("host")?;
+        rows.iter_mut().zip(hosts).for_each(|(row, host)| row.host = texts.number(host.data()));
         let (keys, lists) = group.text_lists("labels.key_value.key")?;
         let (values, _) = group.text_lists("labels.key_value.value")?;
         let mut pairs = keys.iter().zip(&values);
@@ -257,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_round_trip_and_groups_outside_of_a_range_are_skipped() {
+    fn rows_round_trip() {
         let mut written = samples();
         written.settle();
         let mut out = Vec::new();
         written.write(&mut out).expect("a file");
         let file = SerializedFileReader::new(Bytes::from(out)).expect("own file");
         let mut read = Samples::default();
-        read.read(&file, &(61_000_000..61_000_001)).expect("own file");
+        read.read(&file).expect("own file");
         assert_eq!(read.rows.len(), written.rows.len());
         for (own, other) in read.rows.iter().zip(&written.rows) {
             let texts = |samples: &Samples, row: &SampleRow| {
@@ -276,9 +283,5 @@ mod tests {
                 (other.time_us, other.cpu_ns, other.stack, other.sequence, other.row)
             );
         }
-        let mut outside = Samples::default();
-        outside.read(&file, &(61_000_001..99_000_000)).expect("own file");
-        outside.read(&file, &(0..5_000_000)).expect("own file");
-        assert_eq!(outside.rows.len(), 0);
     }
 }

@@ -203,22 +203,52 @@ impl Stacks {
         ]
     }
 
-    /// Adds the rows of a file, those in `wanted` if that is given.
+    /// Adds the rows of a file.
     ///
     /// # Errors
     /// If the file is damaged.
     pub fn read<R: ChunkReader + 'static>(
         &mut self,
         file: &SerializedFileReader<R>,
-        wanted: Option<&FxHashSet<i64>>,
     ) -> Result<(), ParquetError> {
         for group in Group::all(file) {
-            self.read_group(&group?, wanted)?;
+            self.read_group(&group?, None)?;
         }
         Ok(())
     }
 
-    fn read_group(&mut self, group: &Group<'_>, wanted: Option<&FxHashSet<i64>>) -> Result<(), ParquetError> {
+    /// Adds the rows of `other`.
+    pub fn append(&mut self, other: &Stacks) {
+        let texts: Vec<u32> = other.texts.all().map(|text| self.texts.number(text)).collect();
+        let text = |number: u32| texts[number as usize];
+        let mut numbers = Vec::with_capacity(other.frames.len());
+        for frame in &other.frames {
+            numbers.push(self.frame(Frame {
+                name: text(frame.name),
+                class: text(frame.class),
+                method: text(frame.method),
+                file: text(frame.file),
+                kind: text(frame.kind),
+                signature: text(frame.signature),
+                library: text(frame.library),
+                ..*frame
+            }));
+        }
+        for (&id, stack) in &other.rows {
+            let frames = stack.frames.iter().map(|&frame| numbers[frame as usize]);
+            self.rows.entry(id).or_insert_with(|| Stack { stop: text(stack.stop), frames: frames.collect() });
+        }
+    }
+
+    /// Adds the rows of a row group, those in `wanted` if that is given.
+    ///
+    /// # Errors
+    /// If the file is damaged.
+    pub fn read_group(
+        &mut self,
+        group: &Group<'_>,
+        wanted: Option<&FxHashSet<i64>>,
+    ) -> Result<(), ParquetError> {
         let ids = group.longs("stack_id")?;
         let is_new =
             |id: &i64| !self.rows.contains_key(id) && wanted.is_none_or(|wanted| wanted.contains(id));

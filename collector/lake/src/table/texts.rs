@@ -22,6 +22,11 @@ impl Texts {
         number
     }
 
+    /// Returns all texts, by number.
+    pub fn all(&self) -> impl Iterator<Item = &[u8]> {
+        self.texts.iter().map(ByteArray::data)
+    }
+
     /// Returns a text; empty for an unknown number.
     pub fn get(&self, number: u32) -> ByteArray {
         self.texts.get(number as usize).cloned().unwrap_or_else(|| ByteArray::from(Vec::new()))

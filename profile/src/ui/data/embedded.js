@@ -102,6 +102,7 @@ const SECONDS_OF = { s: 1, m: 60, h: 3600, d: 86400 };
 class EmbeddedSource {
   constructor(data) {
     this.isEmbedded = true;
+    this.usualTime = "";
     this.data = data;
     this.buckets = Math.max(1, Math.round((data.to_ns - data.from_ns) / data.bucket_ns));
     this.spanS = (data.to_ns - data.from_ns) / 1e9;

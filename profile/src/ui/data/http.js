@@ -3,6 +3,8 @@
 const source = {
   /** A page with its data inside shows one profile that does not change. */
   isEmbedded: false,
+  /** The time that is shown if none is chosen, for a lake, which is too large to be shown as a whole; else empty. */
+  usualTime: document.querySelector("meta[name=usual-time]")?.content || "",
   /** Length of what can be shown, in seconds; here it grows. */
   spanS: Infinity,
 

@@ -16,6 +16,7 @@ function readAddress() {
   state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   state.tab = VIEW_TITLES.some(([tab]) => tab === state.tab) ? state.tab : "flame";
   const isKnown = state.rows === "thread" || state.rows === "process" || state.rows?.startsWith("label:");
+  if (source.usualTime && !state.from) state.from = source.usualTime;
   if (!isKnown) state.rows = source.isEmbedded ? "thread" : "process";
 }
 
@@ -55,6 +56,11 @@ function onAddressChange() {
 /** The parameters that select samples, as pairs. */
 function selection(from = state) {
   return SELECTION.filter((name) => from[name]).map((name) => [name, from[name]]);
+}
+
+/** The chosen time as parameters, for questions about processes, which a lake answers for a limited time only. */
+function timeOfProcesses() {
+  return selection().filter(([name]) => source.usualTime && (name === "from" || name === "to"));
 }
 
 /** Answers a question of the API, about the selection unless `parameters` are given. */

@@ -57,6 +57,7 @@ function showError(error) {
 }
 
 function showEmpty() {
+  if (source.usualTime) return putContent("empty", nothing("No process sent samples in this time. Choose another one above."));
   const command = element("pre", "", "java -agentpath:/path/to/libtickwalk.so=collector=HOST:PORT -jar app.jar");
   putContent("empty", element("div", "empty", element("p", "", "No process has sent samples yet. Start one with the agent:"), command));
 }
@@ -231,7 +232,7 @@ timeline = new Timeline($("timeline"), $("timeline-scroll"));
 $("download").append(...DOWNLOADS.map(([value, title]) => new Option(title, value)));
 document.body.classList.toggle("embedded", source.isEmbedded);
 // The page of a collector reloads until the user switches that off.
-$("live").checked = !source.isEmbedded;
+$("live").checked = !source.isEmbedded && !source.usualTime;
 listen();
 readAddress();
 load();

@@ -117,7 +117,8 @@ function showRows() {
 function showTools() {
   segments($("tabs"), VIEW_TITLES, state.tab, (tab) => go({ tab }));
   showPressed($("tabs"));
-  const presets = [...PRESETS.filter((_, index) => PRESET_SECONDS[index] < source.spanS), ["", "All"]];
+  const all = source.usualTime ? [] : [["", "All"]];
+  const presets = [...PRESETS.filter((_, index) => PRESET_SECONDS[index] < source.spanS), ...all];
   segments($("presets"), presets, state.from && state.to ? null : state.from || "", (from) => go({ from: from || null, to: null }));
   $("side").hidden = state.tab !== "compare";
   if (state.tab === "compare" && !hasBaseline()) timeline.side = "before.";
@@ -170,13 +171,14 @@ function showAccount(account) {
 
 /** Whether the timeline shows all that a parameter could select: in a comparison, so that both sides can be chosen. */
 function isOpenInTimeline(name) {
-  return state.tab === "compare" && ["from", "to", state.rows].includes(name);
+  const open = source.usualTime ? [state.rows] : ["from", "to", state.rows];
+  return state.tab === "compare" && open.includes(name);
 }
 
 /** Loads and shows everything around the view. */
 async function showSurroundings(isCurrent) {
   const [known, times] = await Promise.all([
-    ask("processes", []),
+    ask("processes", timeOfProcesses()),
     ask("timeline", [...selection().filter(([name]) => !isOpenInTimeline(name)), ["by", state.rows], ["limit", "60"]]),
   ]);
   if (!isCurrent()) return;
@@ -188,7 +190,7 @@ async function showSurroundings(isCurrent) {
   showSearchChips();
   timeline.show(times);
   const shown = shownProcess();
-  const account = shown && (await ask("statistics", [["process", shown.process]])).processes[0];
+  const account = shown && (await ask("statistics", [...timeOfProcesses(), ["process", shown.process]])).processes[0];
   if (!isCurrent()) return;
   showAccount(account);
   showWarnings(account);

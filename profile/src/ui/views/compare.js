@@ -60,6 +60,7 @@ async function compareView(isCurrent, surroundings) {
   const swap = button("plain", "Swap", () => go(Object.fromEntries(SELECTION.flatMap((name) => [[name, baseline[name] || null], [`before.${name}`, state[name] || null]]))));
   const clear = button("plain", "Clear", () => go(Object.fromEntries(SELECTION.map((name) => [`before.${name}`, null]))));
   clear.title = "Forget the baseline and choose both sides again";
+  if (source.usualTime && !baseline.from) baseline.from = source.usualTime;
   const sides = [...Object.entries(baseline).map(([name, value]) => [`before.${name}`, value]), ...selection().map(([name, value]) => [`after.${name}`, value])];
   const [answer, rows] = await Promise.all([ask("diff", [...sides, ["max_nodes", MAX_NODES]]), ask("diff/methods", [...sides, ["limit", ROWS_SHOWN]]), surroundings]);
   if (!isCurrent()) return;

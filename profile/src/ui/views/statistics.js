@@ -153,7 +153,8 @@ function card(account) {
 }
 
 async function statisticsView(isCurrent, surroundings) {
-  const [answer] = await Promise.all([ask("statistics", selection().filter(([name]) => name === "process" || name === "label")), surroundings]);
+  const processes = selection().filter(([name]) => name === "process" || name === "label");
+  const [answer] = await Promise.all([ask("statistics", [...timeOfProcesses(), ...processes]), surroundings]);
   if (!isCurrent()) return;
   const cards = answer.processes.map(card);
   const single = cards.length === 1 ? " single" : "";
