@@ -3,14 +3,14 @@
   python3 java-tests/measure lake-chaos [--minutes M] [--agents N] [--speed N] [--services N] [--calm] [--seed N]
 
 N agents (200) replay recordings of real JVMs for M minutes (10) through a TCP balancer to three collectors with one lake
-on an S3 server. Until 20 s before the end, collectors are killed with SIGKILL at random and started again, and requests
-of two of them to the object store are slow, refused or cut at random. Then the collectors end, and DuckDB and Tickwalk
+on an S3 server. Until 20 s before the end, collectors are ended at random, by SIGKILL or SIGTERM, and started again, and
+requests of two of them to the object store are slow, refused or cut at random. Then the collectors end, and DuckDB and Tickwalk
 read the lake. Ends with 1 if the CPU time or the samples of any session differ from the agent's own account, or if one
 is there twice.
 
 --calm kills and breaks nothing, and agents connect without the balancer: for the cost of a collector with a lake.
 --speed lets time pass faster for the agents: 2 sends in M minutes what JVMs send in twice as many.
-Prerequisites: java-tests/fetch and cargo build --release --bins --example fleet -p cli -p collector.
+Prerequisites: java-tests/fetch and cargo build --release -p cli -p collector --bins --example fleet.
 """
 
 import argparse
@@ -39,6 +39,7 @@ EVENT_SECONDS, ABSENT_SECONDS, QUIET_SECONDS = 3, 3, 20
 # Restarts after which everything has to be uploaded.
 MOST_RESTARTS = 20
 SQL = REPOSITORY / "collector/lake/sql"
+BUILD = "cargo build --release -p cli -p collector --bins --example fleet"
 
 
 def python_environment():
@@ -96,11 +97,18 @@ class Collector:
                 time.sleep(0.05)
         fail(f"{self.name} ended: {self.log.read_text()[-2000:]}")
 
-    def end(self, number):
-        self.process.send_signal(number)
-        _, _, usage = os.wait4(self.process.pid, 0)
-        self.process.returncode = 0
-        self.cpu_seconds += usage.ru_utime + usage.ru_stime
+    def has_ended(self, flags=os.WNOHANG):
+        """Returns whether the process has ended; called until it has."""
+        found, _, usage = os.wait4(self.process.pid, flags)
+        if found:
+            self.process.returncode = 0
+            self.cpu_seconds += usage.ru_utime + usage.ru_stime
+        return found != 0
+
+    def stop(self):
+        """Lets it seal and upload what it has, within its time limit for that."""
+        self.process.send_signal(signal.SIGTERM)
+        self.has_ended(0)
 
     def waiting(self):
         """Returns whether intervals wait on its disk."""
@@ -145,7 +153,7 @@ class Balancer(threading.Thread):
 def run_fleet(ports, agents, seconds, speed, services):
     """Starts agents that print their accounts as JSON."""
     addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
-    command = [binary("examples/fleet"), addresses, *map(str, (agents, seconds, speed, services))]
+    command = [binary("examples/fleet", build=BUILD), addresses, *map(str, (agents, seconds, speed, services))]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
@@ -155,14 +163,16 @@ def chaos(collectors, objects, end, events):
     while time.monotonic() < end:
         time.sleep(min(random.expovariate(1 / EVENT_SECONDS), max(end - time.monotonic(), 0)))
         now = time.monotonic()
-        for back, collector in [entry for entry in dead if entry[0] <= now]:
+        for back, collector in [entry for entry in dead if entry[0] <= now and entry[1].has_ended()]:
             collector.start()
             dead.remove((back, collector))
         alive = [collector for collector in collectors if all(collector is not other for _, other in dead)]
         if random.random() < 0.5 and alive:
             collector = random.choice(alive)
-            collector.end(signal.SIGKILL)
-            events["kills"] += 1
+            # SIGTERM lets it seal an interval, which it otherwise does once a minute.
+            number = random.choice([signal.SIGKILL, signal.SIGTERM])
+            collector.process.send_signal(number)
+            events[number.name] += 1
             dead.append((now + random.uniform(0, ABSENT_SECONDS), collector))
         else:
             fault = random.choice(FAULTS)
@@ -171,28 +181,28 @@ def chaos(collectors, objects, end, events):
     for key in FAILING:
         objects.command(f"fault {key} none")
     for _, collector in dead:
+        collector.has_ended(0)
         collector.start()
 
 
 def drain(collectors):
     """Ends the collectors when everything of theirs is uploaded."""
     for collector in collectors:
-        collector.end(signal.SIGTERM)
+        collector.stop()
         for _ in range(MOST_RESTARTS):
             if not collector.waiting():
                 break
             collector.start()
-            collector.end(signal.SIGTERM)
+            collector.stop()
         else:
             fail(f"{collector.name} cannot upload: {collector.log.read_text()[-2000:]}")
 
 
 def by_duckdb(objects):
-    """Returns CPU time and samples by session, and the rows that several collectors have."""
+    """Returns the sums by session, their latest accounts, and the rows that several collectors have."""
     command = [sys.executable, HERE / "harness/readers/lake_sessions.py", objects.files, SQL]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=python_environment())
-    found = json.loads(done.stdout)
-    return found["sessions"], found["doubled"]
+    return json.loads(done.stdout)
 
 
 def by_tickwalk(objects, services):
@@ -219,7 +229,8 @@ def sizes(objects):
 def report(options, sent, collectors, objects, events):
     """Prints the figures; returns what is wrong."""
     agents, requests = sent["sessions"], objects.command("requests")
-    found, doubled = by_duckdb(objects)
+    lake = by_duckdb(objects)
+    found = lake["sessions"]
     wrong = [session for session in agents.keys() | found.keys() if agents.get(session) != found.get(session)]
     totals = [sum(column) for column in zip(*agents.values())]
     cpu_seconds = sum(collector.cpu_seconds for collector in collectors)
@@ -228,17 +239,19 @@ def report(options, sent, collectors, objects, events):
     minutes = options.minutes
     print(f"| {options.agents} agents, {minutes:g} minutes, speed {options.speed}, {options.services} services | |\n|---|---|")
     rows = {
-        "collectors killed": events["kills"],
+        "collectors killed by SIGKILL, and ended by SIGTERM": f"{events['SIGKILL']}, {events['SIGTERM']}",
         "changes of faults of the object store": ", ".join(f"{events[name]} {name}" for name in FAULTS),
         "connections": sent["connections"],
         "messages sent again": sent["resent_messages"],
         "samples merged by agents": sent["merged_samples"],
         "samples": totals[1],
-        "rows that two collectors had": doubled,
+        "rows that two collectors had": lake["doubled"],
         "sessions that differ from their agents' accounts": len(wrong),
+        "sessions whose latest account lacks threads": sum(
+            lake["accounts"].get(session) != cpu_ns for session, (cpu_ns, _) in agents.items()),
         "samples for each CPU second of a collector": round(totals[1] / cpu_seconds),
         "requests to the object store by method": ", ".join(f"{count} {method}" for method, count in requests.items()),
-        "requests that write, a day": round(requests["PUT"] / minutes * 1440),
+        "requests that write": requests["PUT"],
         "bytes a sample at rest": f"{stored / totals[1]:.1f}",
     }
     for table, (size, files) in sorted(table_sizes.items()):

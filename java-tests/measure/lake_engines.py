@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,7 +30,7 @@ def fill(scratch, agents):
     collector = lake_chaos.Collector("collector", scratch, f"file://{lake}", os.environ, agents)
     collector.start()
     lake_chaos.run_fleet([collector.port], agents, SECONDS, SPEED, SERVICES).communicate()
-    collector.end(signal.SIGTERM)
+    collector.stop()
     return lake
 
 

@@ -53,6 +53,8 @@ fn object_storage_that_fails_loses_and_doubles_nothing() {
     let found: Sessions = serde_json::from_value(lake["sessions"].clone()).expect("sessions");
     assert!(sent.len() == 16 && sent.values().all(|[cpu_ns, _]| *cpu_ns > 0), "{sent:?}");
     assert_eq!(found, sent);
+    let accounts = sent.iter().map(|(session, [cpu_ns, _])| (session.clone(), (*cpu_ns).into())).collect();
+    assert_eq!(lake["accounts"], Value::Object(accounts));
     assert_eq!(lake["doubled"], 0, "one collector receives no message twice");
 }
 

@@ -1,7 +1,8 @@
 """Prints CPU time and samples of each session of a lake in a directory, as DuckDB finds them.
 
 usage: lake_sessions.py DIRECTORY SQL_DIRECTORY
-Prints {"sessions": {session: [cpu_ns, samples]}, "doubled": rows that several collectors wrote} as JSON.
+Prints {"sessions": {session: [cpu_ns, samples]}, "accounts": {session: kernel_ns of its latest account}, "doubled": rows
+that several collectors wrote} as JSON.
 """
 
 import json
@@ -11,8 +12,8 @@ import sys
 import duckdb
 
 
-def sessions(directory, sql):
-    """Returns the sums by session, and the rows that the view of samples leaves out."""
+def read(directory, sql):
+    """Returns what is printed."""
     connection = duckdb.connect()
     connection.execute("SET VARIABLE lake = ?", [str(directory)])
     connection.execute((pathlib.Path(sql) / "duckdb.sql").read_text())
@@ -20,9 +21,13 @@ def sessions(directory, sql):
     found = connection.execute(sums).fetchall()
     files = f"{directory}/service=*/date=*/hour=*/samples-*.parquet"
     rows = connection.execute("SELECT count(*) FROM read_parquet(?)", [files]).fetchone()[0]
-    return {session: sums for session, *sums, _ in found}, rows - sum(count for *_, count in found)
+    accounts = connection.execute("SELECT session, arg_max(kernel_ns, sequence) FROM accounts GROUP BY session").fetchall()
+    return {
+        "sessions": {session: sums for session, *sums, _ in found},
+        "accounts": dict(accounts),
+        "doubled": rows - sum(count for *_, count in found),
+    }
 
 
 if __name__ == "__main__":
-    found, doubled = sessions(sys.argv[1], sys.argv[2])
-    print(json.dumps({"sessions": found, "doubled": doubled}))
+    print(json.dumps(read(sys.argv[1], sys.argv[2])))
