@@ -251,7 +251,6 @@ def report(options, sent, collectors, objects, events):
             lake["accounts"].get(session) != cpu_ns for session, (cpu_ns, _) in agents.items()),
         "samples for each CPU second of a collector": round(totals[1] / cpu_seconds),
         "requests to the object store by method": ", ".join(f"{count} {method}" for method, count in requests.items()),
-        "requests that write": requests["PUT"],
         "bytes a sample at rest": f"{stored / totals[1]:.1f}",
     }
     for table, (size, files) in sorted(table_sizes.items()):
