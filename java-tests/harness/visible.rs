@@ -4,7 +4,8 @@
 //! clone below it.
 //! Approach: a folder that every user can read, outside of those for temporary files, is used where it is. Others are
 //! copied once for each test program, to a folder that another process removes when the test program has ended in
-//! whatever way. Only the superuser can make such JVMs, so the copies may lie where only the superuser can write.
+//! whatever way. Only the superuser can make such JVMs, so the copies lie where only the superuser can write, and every
+//! folder of an ordinary user is used where it is.
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -13,6 +14,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+use nix::unistd::geteuid;
 
 use crate::jdk::Jdk;
 use crate::{binaries, java_classes};
@@ -45,7 +48,7 @@ pub(crate) fn classes() -> PathBuf {
 pub fn programs() -> PathBuf {
     let (command, agent) = (binaries::tickwalk(), binaries::agent());
     let built = agent.parent().expect("a file is in a folder");
-    if is_seen_by_all(built) {
+    if is_usable(built) {
         return built.to_owned();
     }
     copied(built, |copy| {
@@ -58,10 +61,15 @@ pub fn programs() -> PathBuf {
 
 fn folder(original: &Path) -> PathBuf {
     let original = fs::canonicalize(original).expect("a folder");
-    if is_seen_by_all(&original) {
+    if is_usable(&original) {
         return original;
     }
     copied(&original, |copy| run(Command::new("cp").arg("-r").arg(&original).arg(copy)))
+}
+
+/// Returns whether every JVM that this user can make sees a folder.
+fn is_usable(folder: &Path) -> bool {
+    !geteuid().is_root() || is_seen_by_all(folder)
 }
 
 /// Returns whether every user can read a folder, and no JVM has another one in its place.

@@ -105,10 +105,11 @@ impl Desk {
     /// Returns a command as this machine runs it: paths, ports and process ids of the page are replaced.
     fn localised(&self, command: &str, pid: Option<i32>) -> String {
         let folder = self.folder.path().display().to_string();
+        // `/tmp/` comes first, because the paths of this machine may begin with it.
         let mut text = command
+            .replace("/tmp/", &format!("{folder}/"))
             .replace("/path/to/libtickwalk.so", &binaries::agent().display().to_string())
             .replace("/var/lib/tickwalk", &format!("{folder}/store"))
-            .replace("/tmp/", &format!("{folder}/"))
             .replace("127.0.0.1:4170", &format!("127.0.0.1:{}", self.agents))
             .replace("127.0.0.1:4172", &format!("127.0.0.1:{}", self.http));
         if let Some(pid) = pid {
