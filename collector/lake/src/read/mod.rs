@@ -111,15 +111,19 @@ impl Selected {
         wanted: &Wanted<'_>,
         limits: Limits,
     ) -> Result<Selected, LakeError> {
+        let too_large =
+            |size: String| LakeError::TooLarge(size, sql::command(fetcher.lake, wanted, &index.times));
+        let whole = |rows, stacks: &Stacks, sessions| {
+            let selected = Selected::of(rows, stacks, sessions, fetcher.done.get());
+            selected.ok_or_else(|| too_large("more stacks than fit into memory".to_owned()))
+        };
         if !wanted.has_samples {
-            return Ok(Selected::of(Rows::default(), &Stacks::default(), sessions, fetcher.done.get()));
+            return whole(Rows::default(), &Stacks::default(), sessions);
         }
         let services: FxHashSet<String> =
             sessions.values().map(|session| service_folder(session.service())).collect();
         let entries: Vec<&Entry> =
             index.entries.iter().filter(|entry| services.contains(&entry.folder.service)).collect();
-        let too_large =
-            |size: String| LakeError::TooLarge(size, sql::command(fetcher.lake, wanted, &index.times));
         let bytes = sample_bytes(&entries);
         if bytes > limits.bytes {
             return Err(too_large(format!("files of {} MB", count(bytes >> 20))));
@@ -130,13 +134,17 @@ impl Selected {
         };
         let doubled = rows.drop_doubles();
         let stacks = read_stacks(fetcher, &entries, &rows.stacks)?;
-        let selected = Selected::of(rows, &stacks, sessions, fetcher.done.get());
-        Ok(Selected { doubled, ..selected })
+        Ok(Selected { doubled, ..whole(rows, &stacks, sessions)? })
     }
 
-    /// Returns the selection with these rows.
-    fn of(rows: Rows, stacks: &Stacks, mut sessions: BTreeMap<u64, Session>, progress: Progress) -> Selected {
-        let (dictionary, numbers) = names::dictionary(stacks);
+    /// Returns the selection with these rows; `None` if its stacks are too many.
+    fn of(
+        rows: Rows,
+        stacks: &Stacks,
+        mut sessions: BTreeMap<u64, Session>,
+        progress: Progress,
+    ) -> Option<Selected> {
+        let (dictionary, numbers) = names::dictionary(stacks)?;
         let Rows { mut samples, stacks: ids, threads, .. } = rows;
         for ((session, _), thread) in threads {
             if let Some(session) = sessions.get_mut(&session) {
@@ -147,7 +155,7 @@ impl Selected {
         for Received { sample, .. } in &mut samples {
             sample.stack = sample.stack.checked_sub(1).map_or(0, |place| known[place as usize]);
         }
-        Selected { dictionary, sessions, samples, progress, doubled: 0 }
+        Some(Selected { dictionary, sessions, samples, progress, doubled: 0 })
     }
 
     fn all(&self) -> impl Iterator<Item = Sample> {

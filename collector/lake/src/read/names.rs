@@ -104,8 +104,8 @@ fn frames_without_reason<'s>(stacks: &Stacks, stack: &'s Stack, stop: &str) -> &
     if is_marker && has_reason { others } else { &stack.frames }
 }
 
-/// Returns a dictionary, and its stacks by id.
-pub fn dictionary(stacks: &Stacks) -> (Dictionary, FxHashMap<i64, u32>) {
+/// Returns a dictionary, and its stacks by id; `None` if they are more than a dictionary takes.
+pub fn dictionary(stacks: &Stacks) -> Option<(Dictionary, FxHashMap<i64, u32>)> {
     let mut definitions = Definitions::default();
     stacks.frames.iter().for_each(|frame| definitions.add_frame(stacks, frame));
     // The unknown stack is in every dictionary.
@@ -115,8 +115,10 @@ pub fn dictionary(stacks: &Stacks) -> (Dictionary, FxHashMap<i64, u32>) {
     (entries.first_string, entries.first_method, entries.first_frame, entries.first_node) = (1, 1, 1, 1);
     let (mut dictionary, mut rows) = (Dictionary::unlimited(), SessionRows::default());
     dictionary.define(&entries, &mut rows);
-    let numbers =
+    let numbers: FxHashMap<i64, u32> =
         nodes.into_iter().map(|(id, node)| (id, dictionary.stack_of_node(node, &mut rows))).collect();
     dictionary.close();
-    (dictionary, numbers)
+    // A dictionary that is full has the unknown stack in place of others.
+    let is_whole = numbers.values().all(|&number| number != 0);
+    is_whole.then_some((dictionary, numbers))
 }
