@@ -73,7 +73,8 @@ fn repeats(replay: &Replay) -> u64 {
     (600 * NS / replay.length_ns).max(1)
 }
 
-/// The framed messages of a session's `repeat`, numbered on from `sequence`. What a session sends once is sent once.
+/// The framed messages of a session's `repeat`, numbered on from `sequence`.
+/// Only the first repeat has the introduction and the names, and only the last one has the end.
 fn messages_of(replay: &Replay, repeat: u64, hello: &Hello, sequence: &mut u64) -> Vec<FramedMessage> {
     let is_due = |message: &&AgentMessage| match message.body {
         Some(Body::Hello(_) | Body::Dictionary(_)) => repeat == 0,

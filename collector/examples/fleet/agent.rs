@@ -138,7 +138,7 @@ impl<'r> Agent<'r> {
 
     fn replayed(&mut self, message: AgentMessage) {
         match message.body {
-            // What a session sends once.
+            // An agent sends each name once, so the repetitions of a recording have no names.
             Some(Body::Dictionary(dictionary)) if self.repetition == 0 => {
                 let carried = dictionary.threads.iter().filter(|thread| thread.carrier != 0);
                 self.carriers.extend(carried.map(|thread| (thread.id, thread.carrier)));

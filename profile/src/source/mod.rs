@@ -98,7 +98,7 @@ pub struct Wanted<'q> {
     pub processes: &'q [String],
     /// Returns whether a session is selected; `None` for all sessions.
     pub sessions: Option<&'q IsSelected<'q>>,
-    /// Whether samples are read; if not, sessions and their accounts are enough.
+    /// False if the question is about sessions and their accounts only, so that no sample has to be read.
     pub has_samples: bool,
     /// Returns whether the answer is no longer needed.
     pub is_over: &'q dyn Fn() -> bool,

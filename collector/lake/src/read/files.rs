@@ -17,7 +17,7 @@ const HOURS_A_DAY: i64 = 24;
 pub struct Listed {
     /// The files, by path.
     pub entries: Vec<Entry>,
-    /// Whether only folders of the selected services were listed.
+    /// True if all selected processes are services, so that the folders of other services were not listed.
     pub is_of_services: bool,
     /// Number of requests.
     pub requests: u64,

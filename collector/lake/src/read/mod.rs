@@ -63,6 +63,17 @@ impl Default for Limits {
 /// Attempts to read a selection whose files are compacted meanwhile.
 const ATTEMPTS: usize = 3;
 
+/// Repeats `read` if a file is gone, because a compacted file has its content then.
+fn repeated_if_gone<T>(mut read: impl FnMut() -> Result<T, LakeError>) -> Result<T, LakeError> {
+    let mut attempts = 1;
+    loop {
+        match read() {
+            Err(LakeError::Gone(_)) if attempts < ATTEMPTS => attempts += 1,
+            result => return result,
+        }
+    }
+}
+
 /// A selection of a lake.
 #[derive(Debug)]
 pub struct Selected {
@@ -87,20 +98,11 @@ impl Selected {
         report: &dyn Fn(Progress),
     ) -> Result<Selected, LakeError> {
         let fetcher = Fetcher { lake, is_over: wanted.is_over, report, done: Cell::default() };
-        let mut attempts = 1;
-        loop {
-            match Self::try_read(&fetcher, wanted, limits) {
-                // Another file has its content.
-                Err(LakeError::Gone(_)) if attempts < ATTEMPTS => attempts += 1,
-                result => return result,
-            }
-        }
-    }
-
-    fn try_read(fetcher: &Fetcher<'_>, wanted: &Wanted<'_>, limits: Limits) -> Result<Selected, LakeError> {
-        let index = Index::read(fetcher, wanted, limits)?;
-        let sessions = index.selected(wanted);
-        Self::of_index(fetcher, &index, sessions, wanted, limits)
+        repeated_if_gone(|| {
+            let index = Index::read(&fetcher, wanted, limits)?;
+            let sessions = index.selected(wanted);
+            Self::of_index(&fetcher, &index, sessions, wanted, limits)
+        })
     }
 
     /// Reads the samples of `sessions`.

@@ -12,7 +12,7 @@ use proto::framing::FramingError;
 
 use super::fetch::{Fetcher, Progress};
 use super::times::Times;
-use super::{ATTEMPTS, Index, Limits, Selected};
+use super::{Index, Limits, Selected, repeated_if_gone};
 use crate::storage::{Lake, LakeError};
 
 /// Time for which readings are kept; collectors add intervals once a minute.
@@ -75,17 +75,14 @@ impl LakeSource {
         if (wanted.is_over)() {
             return Err(LakeError::Late);
         }
-        let mut attempts = 1;
-        let selected = loop {
-            match recent.read(&fetcher, wanted) {
-                // Another file has its content.
-                Err(LakeError::Gone(_)) if attempts < ATTEMPTS => {
-                    attempts += 1;
-                    *recent = Recent::default();
-                }
-                result => break result,
+        let selected = repeated_if_gone(|| {
+            let selected = recent.read(&fetcher, wanted);
+            if matches!(selected, Err(LakeError::Gone(_))) {
+                // What is kept names files that are gone.
+                *recent = Recent::default();
             }
-        };
+            selected
+        });
         (self.report)(None);
         let Progress { requests, bytes, files } = fetcher.done.get();
         tracing::debug!(requests, bytes, files, "read from the lake");

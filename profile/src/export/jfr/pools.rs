@@ -230,3 +230,17 @@ fn type_of(kind: FrameKind) -> (u64, &'static str) {
         FrameKind::Native | FrameKind::Vm | FrameKind::Stub | FrameKind::Marker => (4, "C++"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Readers take these numbers as known, whatever names the pool has.
+    #[test]
+    fn frame_types_have_the_numbers_of_the_jvm_and_of_async_profiler() {
+        use FrameKind::{C1, C2, Inlined, Interpreted, NativeMethod, Vm};
+        let mut pools = Pools::default();
+        let numbers = [Interpreted, C2, Inlined, NativeMethod, Vm, C1].map(|kind| pools.frame_type(kind));
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 6]);
+    }
+}

@@ -46,10 +46,8 @@ struct State {
     memory_lost_on: Option<u64>,
     closing: bool,
     given_up: bool,
-    /// Why the collector is not reached; none once it has acknowledged a message.
+    /// Why the collector is not reached, which was logged; none once it has acknowledged a message.
     trouble: Option<String>,
-    /// True once a warning about the collector was logged.
-    has_warned: bool,
     sender_cpu_ns: u64,
 }
 
@@ -154,9 +152,9 @@ impl Window {
         }
     }
 
-    /// Returns whether a warning about the collector was logged.
+    /// Returns whether it was logged why the collector is not reached.
     pub fn has_warned(&self) -> bool {
-        self.state.lock().has_warned
+        self.state.lock().trouble.is_some()
     }
 
     fn wake_sender(&self) {
@@ -235,9 +233,7 @@ impl Window {
 
     /// Records why the collector is not reached, which was logged.
     pub fn warned(&self, trouble: String) {
-        let mut state = self.state.lock();
-        state.has_warned = true;
-        state.trouble = Some(trouble);
+        self.state.lock().trouble = Some(trouble);
     }
 
     /// Records that the collector acknowledges messages again.
