@@ -86,7 +86,7 @@ enum Verb {
     Gate(gate::Arguments),
     /// Ask a question of the HTTP API and print the answer as JSON
     Query(query::Arguments),
-    /// Serve the page of a recording, or of a store that no collector uses
+    /// Serve the page of a recording, of a store that no collector uses, or of a lake
     Serve(serve::Arguments),
     /// Write a page with flame graph, methods and threads as one HTML file
     Flamegraph(flamegraph::Arguments),
