@@ -214,7 +214,7 @@ fn every_parameter_is_understood() {
         for name in left.split('`').skip(1).step_by(2) {
             // Where the description lists values, each of them is one.
             let values: Vec<&str> = match name {
-                "kind" | "thread_kind" => about.split('`').skip(1).step_by(2).collect(),
+                "kind" | "thread_kind" | "state" => about.split('`').skip(1).step_by(2).collect(),
                 "label" => vec!["host=build-1", "service=x", "jvm=25", "pid=1", "command=x"],
                 "from" | "to" => vec!["now", "-90s", "-15m", "-2h", "-7d", "1790000000.5"],
                 _ => vec!["x"],
@@ -230,7 +230,7 @@ fn every_parameter_is_understood() {
             names.insert(name);
         }
     }
-    assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(names.len(), 11, "{names:?}");
     served.server.stop();
 }
 

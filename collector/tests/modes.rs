@@ -211,13 +211,14 @@ fn waits_are_named_by_the_program() {
     .map(|name| method(&mut stream, name));
     let futex = stream.frame(FrameKind::Native, "__futex_abstimed_wait_common");
     let enter = stream.frame(FrameKind::Vm, "ObjectMonitor::enter");
-    for (frames, samples) in [
-        (&[futex, enter, lock, main][..], 50),
-        (&[futex, park, queue, take, main], 30),
-        (&[park, queue], 10),
-        (&[lock, main], 10),
+    for (frames, state, samples) in [
+        (&[futex, enter, lock, main][..], "waiting", 50),
+        (&[futex, park, queue, take, main], "waiting", 30),
+        (&[park, queue], "waiting", 10),
+        // A monitor that is free is entered without waiting.
+        (&[enter, lock, main], "running", 10),
     ] {
-        let stack = stream.stack(frames, "end_of_stack");
+        let stack = stream.stack(frames, &format!("end_of_stack {state}"));
         (0..samples).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
     }
     stream.goodbye();

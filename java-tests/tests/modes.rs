@@ -6,11 +6,13 @@ use java_tests::collector::summary_of;
 use java_tests::{Run, Stack, Workload, on_every_jdk, on_jdks};
 
 /// Threads of `WallTime` that live equally long, with the method that each is in.
-const LIVES: [(&str, &str); 4] = [
+const LIVES: [(&str, &str); 6] = [
     ("burner", "WallTime.burn"),
+    ("copier", "WallTime.copy"),
     ("waiter", "WallTime.await"),
     ("sleeper", "WallTime.sleep"),
     ("reader", "WallTime.read"),
+    ("piper", "WallTime.readPipe"),
 ];
 
 /// Returns the time sampled in each thread of [`LIVES`] inside of its method.
@@ -25,7 +27,8 @@ fn lives(run: &Run) -> BTreeMap<&'static str, u64> {
 }
 
 on_jdks! { 11, 25;
-    /// Threads that burn, wait, sleep and read live equally long, and each is seen in its method; no call ends early.
+    /// Threads that burn, copy, wait, sleep and read live equally long, each is seen in its method and state,
+    /// and no call ends early.
     fn waiting_has_its_share_of_wall_time(jdk) {
         let workload = Workload::new("WallTime").argument(2);
         // The first thread is none of Java's.
@@ -54,6 +57,24 @@ on_jdks! { 11, 25;
         assert!(first.peek().is_some());
         let is_whole = |stack: &Stack| stack.stop.is_none() && stack.has_chain(&["_start", "__libc_start_main"]);
         assert!(first.clone().all(is_whole), "{:?}", first.collect::<Vec<_>>());
+        // Almost every sample has the state of its thread, also where both states are found in one system call.
+        let [running, waiting] = ["running", "waiting"].map(|state| {
+            let json = run.tickwalk(&["top", "--by", "thread", "--json", "--limit", "100", "--state", state]);
+            let report = serde_json::from_str::<serde_json::Value>(&json).expect("JSON");
+            let rows = report["tables"]["threads"].as_array().expect("rows").clone();
+            let time = |row: &serde_json::Value| {
+                Some((row["thread"].as_str()?.to_owned(), row["cpu_ns"].as_u64()?))
+            };
+            rows.iter().filter_map(time).collect::<BTreeMap<_, _>>()
+        });
+        for (thread, _) in LIVES {
+            let [running, waiting] = [&running, &waiting].map(|times| times.get(thread).copied().unwrap_or(0));
+            let (own, other) = match thread {
+                "burner" | "copier" => (running, waiting),
+                _ => (waiting, running),
+            };
+            assert!(own > 20 * other, "{thread}: running {running} ns, waiting {waiting} ns");
+        }
         // The output is about wall time.
         let report = run.tickwalk(&["top"]);
         assert!(report.contains("of wall time explained") && report.contains("by self wall time"), "{report}");

@@ -1,12 +1,15 @@
+import java.io.FileInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 
 /**
- * Four threads that live equally long by the wall clock: {@code burner} burns CPU time, {@code waiter} waits for an
- * event, {@code sleeper} sleeps and {@code reader} is blocked in a read. A profile of wall time has equal shares of
- * them.
+ * Six threads that live equally long by the wall clock: {@code burner} burns CPU time, {@code copier} has the kernel
+ * fill buffers, {@code waiter} waits for an event, {@code sleeper} sleeps, {@code reader} waits for input from a socket
+ * and {@code piper} for input from a process, by the same system call as {@code copier}. A profile of wall time has
+ * equal shares of them.
  *
  * <p>Each thread prints its life as {@code truth method=METHOD cpu_ns=N}, in nanoseconds of the wall clock. A call that
  * an interrupted system call would end early prints {@code early}.
@@ -63,6 +66,24 @@ public final class WallTime {
         }
     }
 
+    static void copy(long nanos) throws IOException {
+        byte[] buffer = new byte[8192];
+        long end = System.nanoTime() + nanos;
+        try (InputStream zeros = new FileInputStream("/dev/zero")) {
+            while (System.nanoTime() < end) {
+                for (int i = 0; i < 100; i++) {
+                    zeros.read(buffer);
+                }
+            }
+        }
+    }
+
+    static void readPipe(InputStream pipe) throws IOException {
+        if (pipe.read() != -1) {
+            System.out.println("early end of a pipe");
+        }
+    }
+
     static Thread start(String name, Body body) {
         Thread thread = new Thread(() -> {
             long start = System.nanoTime();
@@ -87,11 +108,18 @@ public final class WallTime {
             Thread waiter = start("waiter", WallTime::await);
             Thread reader = start("reader", () -> read(near));
             Thread sleeper = start("sleeper", () -> sleep(nanos));
+            Process process = new ProcessBuilder("sleep", "1000").start();
+            InputStream pipe = process.getInputStream();
+            Thread piper = start("piper", () -> readPipe(pipe));
+            Thread copier = start("copier", () -> copy(nanos));
             Thread burner = start("burner", () -> burn(nanos));
             burner.join();
+            copier.join();
             sleeper.join();
             happen();
             far.getOutputStream().write(42);
+            process.destroy();
+            piper.join();
             waiter.join();
             reader.join();
         }

@@ -152,7 +152,7 @@ pub struct Entries {
     /// own number minus the caller's number, 0 = a root
     #[prost(uint32, repeated, tag = "16")]
     pub node_parent: ::prost::alloc::vec::Vec<u32>,
-    /// frame; of a root, the stop reason as a string: "end_of_stack" or another name
+    /// frame; of a root, a string: the stop reason, such as "end_of_stack"; in MODE_WALL followed by " running" or " waiting"
     #[prost(uint32, repeated, tag = "17")]
     pub node_frame: ::prost::alloc::vec::Vec<u32>,
     /// node of this or an earlier message that samples refer to; a pair may be repeated

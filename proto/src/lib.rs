@@ -33,7 +33,10 @@ pub mod histogram;
 pub mod rows;
 mod shown;
 pub mod statistics;
+mod thread_state;
 pub mod version;
+
+pub use thread_state::ThreadState;
 
 /// The messages of `proto/profiler.proto`.
 ///

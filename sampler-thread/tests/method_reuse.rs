@@ -144,7 +144,7 @@ impl Scene {
         let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
         self.walker.begin_group();
         let walk = self.walker.walk(&self.vm, &snapshot, ticks);
-        let named = self.namer.name(&self.vm, &mut self.walker, &walk, &snapshot, None);
+        let named = self.namer.name(&self.vm, &mut self.walker, &walk, &snapshot, None, None);
         self.take_sent();
         named
     }
@@ -156,7 +156,8 @@ impl Scene {
         self.walker.begin_group();
         let walks = [now(), now()].map(|ticks| self.walker.walk(&self.vm, &snapshot, ticks));
         self.process.collect();
-        let named = walks.map(|walk| self.namer.name(&self.vm, &mut self.walker, &walk, &snapshot, None));
+        let named =
+            walks.map(|walk| self.namer.name(&self.vm, &mut self.walker, &walk, &snapshot, None, None));
         self.take_sent();
         named
     }

@@ -7,6 +7,8 @@
 
 use crate::cpu::Registers;
 use crate::cpu::words::{Words, words};
+use crate::cpu::{SYSTEM_CALL_BYTES, is_interrupted, is_system_call};
+use crate::memory::Memory;
 
 words! {
     /// Registers, VM thread fields and stack bounds at the moment of the sample; zero where there is nothing.
@@ -66,6 +68,16 @@ impl Capture {
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         Self::take(&mut bytes.get(..CAPTURE_BYTES)?.as_chunks::<8>().0.iter())
+    }
+
+    /// True if the signal ended a system call that waited in the kernel. Unlike the other functions, it reads code.
+    pub fn is_in_system_call<M: Memory>(&self, memory: &M) -> bool {
+        let is_call = |at: u64| {
+            let mut code = [0; SYSTEM_CALL_BYTES];
+            memory.read(at, &mut code).is_ok() && is_system_call(&code)
+        };
+        let before = self.pc.wrapping_sub(SYSTEM_CALL_BYTES as u64);
+        is_call(self.pc) || is_interrupted(&self.registers) && is_call(before)
     }
 }
 

@@ -20,7 +20,7 @@ use profile::api::question;
 use profile::export::{self, Options};
 use profile::query::error::QueryError;
 use profile::query::part::part_of;
-use profile::query::selection::{FRAME_KINDS, Selection, THREAD_KINDS};
+use profile::query::selection::{FRAME_KINDS, Selection, THREAD_KINDS, THREAD_STATES};
 use profile::source::SharedSource;
 use profile::source::recording::{Recording, RecordingError, Recordings};
 use profile::text::format::Format;
@@ -326,6 +326,9 @@ pub struct SelectionArguments {
     /// Kind of the top frame; can be repeated
     #[arg(long, value_name = "KIND", value_parser = Offered::new(FRAME_KINDS.map(|(name, _)| name)))]
     kind: Vec<String>,
+    /// State of the thread, in a profile of wall time; can be repeated
+    #[arg(long, value_name = "STATE", value_parser = Offered::new(THREAD_STATES))]
+    state: Vec<String>,
     /// Only stacks with a frame that contains this text; can be repeated
     #[arg(long, value_name = "TEXT")]
     frame: Vec<String>,
@@ -372,6 +375,7 @@ impl SelectionArguments {
             ("thread", &self.thread),
             ("thread_kind", &self.thread_kind),
             ("kind", &self.kind),
+            ("state", &self.state),
             ("frame", &self.frame),
             ("include", &self.include),
             ("exclude", &self.exclude),

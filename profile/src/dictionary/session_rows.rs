@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, UNKNOWN_STRING, content_id};
 use crate::dictionary::entries::{self as received, MAX_DEPTH, MAX_STACK_FRAMES, Runs};
-use crate::dictionary::stop::{END_OF_STACK, WHOLE_STACKS};
+use crate::dictionary::stop::{END_OF_STACK, is_whole, reason};
 use crate::dictionary::symbol::function_text;
 
 /// Maximum number of entries of a session, of all kinds together: more than an agent sends in years, and few enough for
@@ -170,7 +170,7 @@ impl Dictionary {
 
     /// Returns the root node of stacks with the stop reason `stop`.
     fn root(&mut self, stop: u32) -> u32 {
-        if WHOLE_STACKS.contains(&self.string(stop)) {
+        if is_whole(self.string(stop)) {
             return 0;
         }
         self.reason(stop)
@@ -178,7 +178,7 @@ impl Dictionary {
 
     /// Returns the node of the frame `[reason]`.
     fn reason(&mut self, stop: u32) -> u32 {
-        let text = self.intern(&format!("[{}]", self.string(stop)));
+        let text = self.intern(&format!("[{}]", reason(self.string(stop))));
         let mark = self.marker(text);
         self.child(0, mark)
     }

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::dictionary::frame_parts::FrameParts;
-use crate::dictionary::stop::WHOLE_STACKS;
+use crate::dictionary::stop::is_whole;
 use crate::query::process::ProcessProfile;
 
 /// The distinct frames of the stacks written so far.
@@ -40,6 +40,6 @@ impl<'p> Frames<'p> {
 
     /// Returns whether the stack is incomplete: callers are missing.
     pub fn is_cut(&self, stack: u32) -> bool {
-        !WHOLE_STACKS.contains(&self.profile.stop_of(stack))
+        !is_whole(self.profile.root_of(stack))
     }
 }

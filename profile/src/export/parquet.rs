@@ -183,7 +183,7 @@ impl<'p> Stacks<'p> {
         frames.iter().for_each(|&frame| {
             content.extend_from_slice(&self.hashes[frame as usize].to_le_bytes());
         });
-        content.extend_from_slice(self.profile.stop_of(stack).as_bytes());
+        content.extend_from_slice(self.profile.root_of(stack).as_bytes());
         let id = xxh3_64(&content).cast_signed();
         self.by_number.insert(stack, id);
         // Stacks that differ only in details outside of the table, such as byte code indices, share a row.
@@ -262,7 +262,7 @@ fn write_stacks(
         let part = |of: &dyn Fn(&FrameParts) -> ByteArray| texts(&|frame| of(&parts[frame as usize]));
         let mut group = file.next_row_group()?;
         column::<Int64Type>(&mut group, &rows.iter().map(|&(id, _)| id).collect::<Vec<_>>(), None)?;
-        let stops: Vec<ByteArray> = rows.iter().map(|&(_, stack)| text(profile.stop_of(stack))).collect();
+        let stops: Vec<ByteArray> = rows.iter().map(|&(_, stack)| text(profile.root_of(stack))).collect();
         column::<ByteArrayType>(&mut group, &stops, None)?;
         column::<ByteArrayType>(&mut group, &part(&|frame| text(&frame.text)), Some(&lists))?;
         column::<ByteArrayType>(

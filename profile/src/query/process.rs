@@ -9,11 +9,12 @@ use proto::framing::FramingError;
 use proto::v1::{Hello, Thread};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::dictionary::stop::{UNKNOWN, is_failure};
+use crate::dictionary::stop::{UNKNOWN, is_failure, reason};
 use crate::dictionary::{Copies, Dictionary};
 use crate::query::error::QueryError;
 use crate::query::matches::Matches;
 use crate::query::selection::{Selection, Span};
+use crate::session::thread::account_owner;
 use crate::session::{LIVE, Session};
 use crate::source::Sum;
 use crate::source::{Extent, Part, Sample, Scope, Source};
@@ -257,7 +258,7 @@ impl ProcessProfile {
     pub fn stops(&self) -> BTreeMap<String, u64> {
         let mut stops = BTreeMap::new();
         for sample in &self.samples {
-            let count: &mut u64 = stops.entry(self.stop_of(sample.stack).to_owned()).or_default();
+            let count: &mut u64 = stops.entry(reason(self.root_of(sample.stack)).to_owned()).or_default();
             *count = count.saturating_add(sample.count.into());
         }
         stops
@@ -296,12 +297,17 @@ impl ProcessProfile {
         self.thread(id).map_or(UNKNOWN, |thread| &thread.name)
     }
 
-    pub fn is_failed(&self, stack: u32) -> bool {
-        is_failure(self.stop_of(stack))
+    /// Returns the thread whose account includes this one.
+    pub fn account_owner(&self, thread: u32) -> u32 {
+        self.thread(thread).map_or(thread, account_owner)
     }
 
-    /// Returns the stop reason of the walk of this stack.
-    pub fn stop_of(&self, stack: u32) -> &str {
+    pub fn is_failed(&self, stack: u32) -> bool {
+        is_failure(self.root_of(stack))
+    }
+
+    /// Returns the stop reason of the walk of this stack, with the thread's state in a profile of wall time.
+    pub fn root_of(&self, stack: u32) -> &str {
         self.dictionary.string(self.dictionary.stack(stack).stop)
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use proto::ThreadState;
 use proto::v1::{FrameKind, Thread};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
@@ -41,6 +42,7 @@ pub struct Selection {
     threads: Vec<String>,
     thread_kinds: Vec<String>,
     kinds: Vec<String>,
+    states: Vec<String>,
     frames: Vec<String>,
     includes: Vec<String>,
     excludes: Vec<String>,
@@ -133,6 +135,10 @@ impl Selection {
                 let expected = "interpreted, c1, c2, inlined, native_method, stub, native, vm or marker";
                 require(FRAME_KINDS.iter().any(|(name, _)| *name == value), parameter, expected)?;
                 &mut self.kinds
+            }
+            "state" => {
+                require(THREAD_STATES.contains(&value), parameter, "running or waiting")?;
+                &mut self.states
             }
             "include" => &mut self.includes,
             "exclude" => &mut self.excludes,
@@ -279,9 +285,16 @@ impl Selection {
         !self.threads.is_empty() || !self.thread_kinds.is_empty()
     }
 
-    /// Returns whether frames or kinds of frames are selected.
+    /// Returns whether frames, kinds of frames or states are selected.
     pub fn filters_stacks(&self) -> bool {
-        ![&self.kinds, &self.frames, &self.includes, &self.excludes].into_iter().all(Vec::is_empty)
+        ![&self.kinds, &self.states, &self.frames, &self.includes, &self.excludes]
+            .into_iter()
+            .all(Vec::is_empty)
+    }
+
+    fn has_state(&self, root: &str) -> bool {
+        let state = ThreadState::split(root).1.map(ThreadState::name);
+        self.states.iter().any(|selected| Some(&**selected) == state)
     }
 
     /// Returns for each stack of `dictionary` whether it is selected.
@@ -301,6 +314,8 @@ impl Selection {
                 let node = dictionary.stack(stack).node as usize;
                 let leaf = dictionary.frame(dictionary.nodes()[node].frame);
                 (kinds.is_empty() || kinds.contains(&leaf.kind))
+                    && (self.states.is_empty()
+                        || self.has_state(dictionary.string(dictionary.stack(stack).stop)))
                     && (self.frames.is_empty() || framed[node])
                     && (self.includes.is_empty() || included[node])
                     && (self.excludes.is_empty() || !excluded[node])
@@ -327,8 +342,21 @@ fn below(dictionary: &Dictionary, texts: &[String], is_match: impl Fn(&str) -> b
     on_path
 }
 
-const PARAMETERS: [&str; 10] =
-    ["from", "to", "process", "label", "thread", "thread_kind", "kind", "frame", "include", "exclude"];
+const PARAMETERS: [&str; 11] = [
+    "from",
+    "to",
+    "process",
+    "label",
+    "thread",
+    "thread_kind",
+    "kind",
+    "state",
+    "frame",
+    "include",
+    "exclude",
+];
+/// States of threads in profiles of wall time, by their names.
+pub const THREAD_STATES: [&str; 2] = ["running", "waiting"];
 /// Kinds of threads by the names used in parameters and answers.
 pub const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::dictionary::stop::UNKNOWN;
 use crate::query::process::ProcessProfile;
-use crate::session::thread::{account_owner, default_name, kind_text};
+use crate::session::thread::{default_name, kind_text};
 use crate::source::Sum;
 
 /// CPU time of one thread. `kernel_ns = sampled_ns + lost_ns + unfinished_ns`, always.
@@ -75,7 +75,7 @@ pub struct VirtualThreadRow {
 
 /// Returns all threads with their own CPU clock, the busiest first.
 pub fn threads(profile: &ProcessProfile) -> Vec<ThreadRow> {
-    let owner = |id: u32| profile.thread(id).map_or(id, account_owner);
+    let owner = |id: u32| profile.account_owner(id);
     let own = profile.session_by_thread();
     let mut sampled: FxHashMap<u32, Sum> = FxHashMap::default();
     for (&thread, &cell) in own {

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use proto::ThreadState;
 use stackwalk::{Frame, Group, Memory, Method, ReadCache, Stop};
 
 use crate::drain::traces::Trace;
@@ -75,7 +76,7 @@ impl StackNamer {
         Self { names, enabled, most: shown.most, is_limited: false, ids, lines: (ReadCache::default(), 0) }
     }
 
-    /// Names a stack of the walker's group; `thread` is whose it is, if known.
+    /// Names a stack of the walker's group; `thread` is whose it is, if known, and `state` what that did.
     pub fn name<M: Memory>(
         &mut self,
         vm: &Vm<M>,
@@ -83,10 +84,14 @@ impl StackNamer {
         walk: &Walk,
         snapshot: &Snapshot<'_>,
         thread: Option<&ThreadFacts>,
+        state: Option<ThreadState>,
     ) -> NamedStack {
         let is_java = snapshot.head.capture.thread != 0;
         if is_java && !self.enabled.walks {
-            let (id, stop) = (self.names.dictionaries.stack(&[], STOP_SELF_TEST), STOP_SELF_TEST);
+            let (id, stop) = (
+                self.names.dictionaries.stack(&[], &ThreadState::after(STOP_SELF_TEST, state)),
+                STOP_SELF_TEST,
+            );
             let (complete, unloaded, is_late, compiled, is_biased) = (false, 0, false, None, false);
             return NamedStack { id, stop, complete, unloaded, is_late, compiled, is_biased };
         }
@@ -110,13 +115,14 @@ impl StackNamer {
         let compiled = compiled_code(walker.frames(walk), walker.groups(walk));
         let newest = walker.frames(walk).iter().find(|frame| frame.method().is_some());
         let is_biased = newest.is_some_and(Frame::is_moved);
-        let node = self.node(stop);
+        let root = ThreadState::after(stop, state);
+        let node = self.node(&root);
         let id = self.names.dictionaries.sampled(node);
         if walker.comparison.is_some() {
             self.names.forget_groups();
             self.name_frames(vm, walker, walk, snapshot, thread);
             // Not the numbers: a node that was forgotten gets another one.
-            let is_same = node.hash() == self.node(stop).hash();
+            let is_same = node.hash() == self.node(&root).hash();
             walker.comparison.iter_mut().for_each(|comparison| comparison.count_ids(is_same));
         }
         NamedStack {
@@ -173,9 +179,9 @@ impl StackNamer {
     }
 
     /// Returns the node of the stack whose frames have `ids`.
-    fn node(&mut self, stop: &str) -> Node {
+    fn node(&mut self, root: &str) -> Node {
         let Self { names: FrameNames { dictionaries, .. }, ids, .. } = self;
-        let root = dictionaries.root(stop);
+        let root = dictionaries.root(root);
         dictionaries.leaf(root, ids.iter().rev().copied())
     }
 

@@ -10,11 +10,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use proto::ThreadState;
 use queue::{Request, RequestFlags, SnapshotView};
 use stackwalk::Memory;
 
 use super::{Worker, nanos, reading};
-use crate::clock::monotonic_nanos;
+use crate::clock::{ThreadClock, monotonic_nanos};
 use crate::hooks::ObservedWalk;
 use crate::name::stacks::NamedStack;
 use crate::process::Process;
@@ -154,7 +155,14 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let WalkedRequest { slot, request, view, walk } = walked;
         let snapshot = snapshot_of(view.as_ref(), request);
         let thread = self.accounts.get(*slot).map(|account| &account.facts);
-        let stack = self.namer.name(&self.vm, &mut self.walker, walk, &snapshot, thread);
+        // A timer on a CPU clock finds threads running only.
+        let state = (self.tuner.clock().of_threads() == ThreadClock::Wall).then(|| {
+            match snapshot.head.capture.is_in_system_call(&self.vm.memory) {
+                true => ThreadState::Waiting,
+                false => ThreadState::Running,
+            }
+        });
+        let stack = self.namer.name(&self.vm, &mut self.walker, walk, &snapshot, thread, state);
         let virtual_thread = thread.filter(|_| snapshot.head.virtual_thread != 0).map(|carrier| {
             let (java_id, name) = (snapshot.head.virtual_thread, snapshot.virtual_thread_name());
             let dictionaries = &mut self.namer.names.dictionaries;

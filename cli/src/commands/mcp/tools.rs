@@ -50,7 +50,7 @@ const DEPTH: Parameter = optional("depth", "most frames of a path, 64 by default
 const METHOD: &str = "name of a method, or its end, such as HashMap.get";
 
 /// Parameters that select samples; they are those of the command line.
-const SELECTION: [Parameter; 9] = [
+const SELECTION: [Parameter; 10] = [
     optional("process", "id, pid or service of a process"),
     optional("thread", "part of a thread's name, or its kernel id"),
     optional("thread_kind", "java, virtual, compiler, gc, vm or native"),
@@ -58,6 +58,7 @@ const SELECTION: [Parameter; 9] = [
         "kind",
         "kind of the newest frame: interpreted, c1, c2, inlined, native_method, stub, native or vm",
     ),
+    optional("state", "state of the thread, in a profile of wall time: running or waiting"),
     optional("frame", "only stacks with a frame that contains this text"),
     optional("include", "only stacks with a frame that matches this pattern, such as shop.*"),
     optional("exclude", "no stacks with a frame that matches this pattern"),

@@ -1,6 +1,6 @@
 //! The dictionary of stacks that were read from a lake.
 
-use profile::dictionary::stop::{UNKNOWN, WHOLE_STACKS};
+use profile::dictionary::stop::{UNKNOWN, is_whole, reason};
 use profile::dictionary::{Dictionary, SessionRows};
 use proto::v1::{Entries, FrameKind};
 use rustc_hash::FxHashMap;
@@ -99,8 +99,8 @@ fn frames_without_reason<'s>(stacks: &Stacks, stack: &'s Stack, stop: &str) -> &
     let Some((&root, others)) = stack.frames.split_last() else { return &[] };
     let Frame { kind, name, .. } = stacks.frames[root as usize];
     let is_marker = frame_kind(&stacks.texts.string(kind)) == FrameKind::Marker
-        && stacks.texts.string(name) == format!("[{stop}]");
-    let has_reason = !WHOLE_STACKS.contains(&stop) || others.is_empty();
+        && stacks.texts.string(name) == format!("[{}]", reason(stop));
+    let has_reason = !is_whole(stop) || others.is_empty();
     if is_marker && has_reason { others } else { &stack.frames }
 }
 

@@ -17,6 +17,7 @@ mod pools;
 
 use std::io::{self, Write};
 
+use proto::ThreadState;
 use proto::v1::Lost;
 
 use self::encode::Bytes;
@@ -121,7 +122,8 @@ impl<'p> Chunk<'p> {
                 fields.number(ticks);
                 fields.number(thread);
                 fields.number(stack);
-                fields.number(self.pools.state(mode));
+                let (_, state) = ThreadState::split(self.profile.root_of(sample.stack));
+                fields.number(self.pools.state(mode, state));
                 self.events.event(Id::ExecutionSample as u64, &fields);
             }
         }

@@ -3,6 +3,7 @@
 //! A pool holds the values that the events of its chunk use, so each chunk can be read alone. Number 0 is null, but for
 //! frame types, which have the JVM's numbers.
 
+use proto::ThreadState;
 use proto::v1::{FrameKind, ThreadKind};
 use rustc_hash::FxHashMap;
 
@@ -122,9 +123,14 @@ impl Pools {
     /// Returns the number of the state of sampled threads.
     ///
     /// Samples of CPU time have the state by which async-profiler's converter distinguishes CPU profiles from
-    /// wall-clock profiles (`JfrConverter.getThreadStates`).
-    pub fn state(&mut self, mode: Mode) -> u64 {
-        let state = if mode == Mode::Wall { "STATE_UNKNOWN" } else { "STATE_DEFAULT" };
+    /// wall-clock profiles (`JfrConverter.getThreadStates`); those of wall time have the states of such a profile.
+    pub fn state(&mut self, mode: Mode, state: Option<ThreadState>) -> u64 {
+        let state = match (mode, state) {
+            (Mode::CpuTime | Mode::Jvmti, _) => "STATE_DEFAULT",
+            (Mode::Wall, Some(ThreadState::Running)) => "STATE_RUNNABLE",
+            (Mode::Wall, Some(ThreadState::Waiting)) => "STATE_SLEEPING",
+            (Mode::Wall, None) => "STATE_UNKNOWN",
+        };
         self.states.text(state, state)
     }
 

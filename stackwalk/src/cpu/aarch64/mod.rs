@@ -18,6 +18,7 @@ mod pushed;
 mod registers;
 mod signal_frame;
 mod static_call_stub;
+mod system_call;
 mod thaw;
 mod upcall;
 
@@ -41,5 +42,6 @@ pub(crate) use pushed::*;
 pub use registers::*;
 pub(crate) use signal_frame::*;
 pub(crate) use static_call_stub::*;
+pub(crate) use system_call::*;
 pub(crate) use thaw::*;
 pub(crate) use upcall::*;

@@ -22,6 +22,7 @@ mod static_call_stub;
 mod string_code;
 mod stub_arguments;
 mod subtype_check;
+mod system_call;
 mod thaw;
 mod upcall;
 
@@ -46,5 +47,6 @@ pub(crate) use reserved_space::*;
 pub(crate) use signal_frame::*;
 pub(crate) use static_call_stub::*;
 pub(crate) use string_code::*;
+pub(crate) use system_call::*;
 pub(crate) use thaw::*;
 pub(crate) use upcall::*;
