@@ -8,7 +8,7 @@ use profile::source::recording::Recording;
 use profile::ui::standalone;
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
-use proto::v1::{AgentMessage, FrameKind, Lost, Statistics, ThreadAccount, ThreadKind};
+use proto::v1::{AgentMessage, FrameKind, Lost, Mode, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value;
 
 use crate::page::browser::{Browser, Page};
@@ -298,4 +298,44 @@ fn time_of_threads_that_were_not_chosen_is_no_loss() {
     let view = profile::query::view::view("cpu-time-statistics", &store, &Selection::default(), 10, 0)
         .expect("a view");
     assert!(view.contains("  not chosen ") && !view.contains("lost:"), "{view}");
+}
+
+/// In a profile of wall time, threads that ran and threads that waited are told apart on the page, also where their
+/// stacks are equal.
+#[test]
+fn states_of_wall_time_are_selected_by_a_click() {
+    let Some(browser) = crate::page::browser() else { return };
+    let mut stream = Stream::new();
+    stream.set_mode(Mode::Wall);
+    stream.thread(1, "main", ThreadKind::Java);
+    let read = stream.frame(FrameKind::Native, "read");
+    for (state, samples) in [("running", 3), ("waiting", 5)] {
+        let stack = stream.stack(&[read], &format!("end_of_stack {state}"));
+        (0..samples).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
+    }
+    stream.goodbye();
+    let (store, path) = page_of_messages("states", stream.messages());
+    let page = open(&browser, &path, "light");
+    for (title, state, samples) in
+        [("Running", Some("running"), 3), ("Waiting", Some("waiting"), 5), ("All", None, 8)]
+    {
+        let button = format!(
+            "[...document.querySelectorAll('.bar button')].find((one) => one.innerText === '{title}')"
+        );
+        page.click_on(&button);
+        page.until(&format!("(state.state || null) === {}", serde_json::json!(state)));
+        settle(&page);
+        let total = samples * INTERVAL_NS;
+        assert_eq!(page.number("graph.view.root.total"), total as f64, "{title}");
+        let selection: Vec<_> = state.map(|state| ("state", state)).into_iter().collect();
+        assert_eq!(answer(&store, "flamegraph", &selection)["total_ns"], total, "{title}");
+    }
+    // Profiles of CPU time have no such buttons.
+    let (_, path) = page_of("h2-25");
+    let page = open(&browser, &path, "light");
+    assert!(
+        !page.holds(
+            "[...document.querySelectorAll('.bar button')].some((one) => one.innerText === 'Waiting')"
+        )
+    );
 }

@@ -4,6 +4,7 @@
 //! Columns keep the file small: parents and nodes of samples are differences, and the unit of CPU time is the greatest
 //! common divisor, usually the sampling interval.
 
+use proto::ThreadState;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -18,6 +19,8 @@ use crate::session::warnings::PART;
 use crate::source::Sum;
 use crate::source::{Part, Scope, Source, with_dictionary};
 
+/// In [`Samples::states`].
+const UNKNOWN_STATE: u8 = 0;
 /// Lines of a method in the data.
 const LINES: usize = 8;
 
@@ -51,7 +54,7 @@ pub struct Chart {
     samples: Samples,
 }
 
-/// Samples in columns, ordered by node, thread and bucket.
+/// Samples in columns, ordered by node, thread, bucket and state.
 #[derive(Debug, Default, Serialize)]
 struct Samples {
     /// Difference to the node of the previous row.
@@ -60,6 +63,9 @@ struct Samples {
     buckets: Vec<u64>,
     units: Vec<u64>,
     counts: Vec<u64>,
+    /// State of the thread: 1 for running, 2 for waiting. Empty if none is known, as of CPU time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    states: Vec<u8>,
 }
 
 /// The heaviest lines of a method.
@@ -88,8 +94,8 @@ fn lined(
     Ok(lined.collect())
 }
 
-/// Sums by node, thread and bucket.
-type Sums = FxHashMap<(u32, Key, u64), Sum>;
+/// Sums by node, thread, bucket and state.
+type Sums = FxHashMap<(u32, Key, u64, u8), Sum>;
 
 impl Embedded {
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Embedded, QueryError> {
@@ -129,27 +135,31 @@ impl Chart {
             collect(&**part, selection, &span, bucket_ns, &mut tree, &mut sums)?;
         }
         let mut times: FxHashMap<Key, u64> = FxHashMap::default();
-        for ((_, key, _), cell) in &sums {
+        for ((_, key, ..), cell) in &sums {
             *times.entry(*key).or_default() += cell.cpu_ns;
         }
         let (threads, row_of) = thread_rows(source, &span.range_ns(), &times)?;
         // Ranges are widened to whole minutes; empty buckets at both ends are left out.
-        let buckets = || sums.keys().map(|&(_, _, bucket)| bucket);
+        let buckets = || sums.keys().map(|&(_, _, bucket, _)| bucket);
         let (first, last) = (buckets().min().unwrap_or(0), buckets().max().unwrap_or(0));
         let unit_ns = sums.values().fold(0, |unit_ns, cell| common_divisor(unit_ns, cell.cpu_ns)).max(1);
         let mut rows: Vec<_> = sums
             .iter()
-            .map(|(&(node, key, bucket), cell)| ((node, row_of[&key] as u32, bucket - first), *cell))
+            .map(|(&(node, key, bucket, state), cell)| {
+                ((node, row_of[&key] as u32, bucket - first, state), *cell)
+            })
             .collect();
         rows.sort_unstable_by_key(|&(key, _)| key);
         let mut samples = Samples::default();
         let mut last_node = 0;
-        for ((node, thread, bucket), cell) in rows {
+        let has_states = rows.iter().any(|((.., state), _)| *state != UNKNOWN_STATE);
+        for ((node, thread, bucket, state), cell) in rows {
             samples.nodes.push(node - std::mem::replace(&mut last_node, node));
             samples.threads.push(thread);
             samples.buckets.push(bucket);
             samples.units.push(cell.cpu_ns / unit_ns);
             samples.counts.push(cell.samples);
+            samples.states.extend(has_states.then_some(state));
         }
         let chart = Chart {
             from_ns: span.from_ns + first * bucket_ns,
@@ -206,14 +216,17 @@ fn collect(
             .filter(|((stack, ..), _)| {
                 shown.as_ref().is_none_or(|shown| shown.get(*stack as usize) == Some(&true))
             })
-            .map(|((stack, key, bucket), cell)| (dictionary.stack(stack).node, key, bucket, cell))
+            .map(|((stack, key, bucket), cell)| {
+                let row = dictionary.stack(stack);
+                (row.node, key, bucket, number_of(dictionary.string(row.stop)), cell)
+            })
             .collect();
         // Equal data yields equal files.
-        rows.sort_unstable_by_key(|&(node, key, bucket, _)| (node, key, bucket));
+        rows.sort_unstable_by_key(|&(node, key, bucket, state, _)| (node, key, bucket, state));
         let mut placed: FxHashMap<u32, u32> = FxHashMap::default();
         placed.insert(0, 0);
         let mut path = Vec::new();
-        for (node, key, bucket, cell) in rows {
+        for (node, key, bucket, state, cell) in rows {
             let mut above = node;
             while !placed.contains_key(&above) {
                 path.push(above);
@@ -226,10 +239,19 @@ fn collect(
                 at = tree.child(at, name, dictionary.frame(frame).kind);
                 placed.insert(next, at);
             }
-            sums.entry((at, key, bucket)).or_default().add(cell);
+            sums.entry((at, key, bucket, state)).or_default().add(cell);
         }
     })?;
     Ok(())
+}
+
+/// Returns the number of the state of a stack with this root.
+fn number_of(root: &str) -> u8 {
+    match ThreadState::split(root).1 {
+        None => UNKNOWN_STATE,
+        Some(ThreadState::Running) => 1,
+        Some(ThreadState::Waiting) => 2,
+    }
 }
 
 fn common_divisor(a: u64, b: u64) -> u64 {

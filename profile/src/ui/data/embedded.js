@@ -97,6 +97,9 @@ const MOST_COLUMNS = 400;
 /** Most nodes of a merged tree, unless a question names another number. */
 const MOST_MERGED = 20_000;
 
+/** States of threads by their numbers in the data. */
+const STATES = ["", "running", "waiting"];
+
 const SECONDS_OF = { s: 1, m: 60, h: 3600, d: 86400 };
 
 class EmbeddedSource {
@@ -218,9 +221,11 @@ class EmbeddedSource {
     const [first, end] = this.range(selection);
     const threads = this.selectedThreads(selection);
     const nodes = this.selectedNodes(selection);
-    const { threads: thread, buckets: bucket } = this.data.samples;
+    const { threads: thread, buckets: bucket, states = [] } = this.data.samples;
+    const wanted = selection.getAll("state").map((state) => STATES.indexOf(state));
+    const hasState = (row) => wanted.length === 0 || wanted.includes(states[row]);
     for (let row = 0; row < this.ns.length; row++) {
-      if (bucket[row] >= first && bucket[row] < end && threads[thread[row]] && (!nodes || nodes[this.node[row]])) visit(row);
+      if (bucket[row] >= first && bucket[row] < end && threads[thread[row]] && (!nodes || nodes[this.node[row]]) && hasState(row)) visit(row);
     }
   }
 

@@ -2,9 +2,9 @@
 
 const VIEW_TITLES = [["flame", "Flame graph"], ["methods", "Methods"], ["threads", "Threads"], ["method", "Sandwich"], ["compare", "Compare"], ["statistics", "Statistics"], ["chart", "Flame chart"]];
 /** Parameters that select samples. The others say how the samples are shown. */
-const SELECTION = ["process", "label", "thread", "thread_kind", "frame", "include", "exclude", "kind", "from", "to"];
+const SELECTION = ["process", "label", "thread", "thread_kind", "frame", "include", "exclude", "kind", "state", "from", "to"];
 /** A change of one of these makes a zoom meaningless. */
-const RESETS_ZOOM = ["process", "label", "thread", "thread_kind", "frame", "include", "exclude", "kind", "tab", "split"];
+const RESETS_ZOOM = ["process", "label", "thread", "thread_kind", "frame", "include", "exclude", "kind", "state", "tab", "split"];
 
 /** The parameters of the address. */
 let state = {};

@@ -4,7 +4,7 @@
 /** Words that narrow the selection: parameter and title. */
 const NARROWING = {
   thread: ["thread", "Thread"], threads: ["thread_kind", "Kind of thread"], frame: ["frame", "Frame"], code: ["kind", "Code"],
-  include: ["include", "Only stacks with"], exclude: ["exclude", "No stacks with"], label: ["label", "Label"], process: ["process", "Process"],
+  include: ["include", "Only stacks with"], exclude: ["exclude", "No stacks with"], state: ["state", "State"], label: ["label", "Label"], process: ["process", "Process"],
 };
 
 /** Shows the matches of a text in the present view, or null. */
@@ -66,7 +66,7 @@ function searchFor(text) {
 function narrow(text) {
   const [name, value] = narrowingOf(text) || [];
   if (!name) return;
-  const kinds = { thread_kind: THREAD_KINDS.map(([id]) => id), kind: KINDS.map(({ id }) => id) }[name];
+  const kinds = { thread_kind: THREAD_KINDS.map(([id]) => id), kind: KINDS.map(({ id }) => id), state: ["running", "waiting"] }[name];
   if (kinds && !kinds.includes(value)) return toast(`Write one of ${kinds.filter(Boolean).join(", ")}`);
   if (name === "label" && !/^[^=]+=.+/.test(value)) return toast("Write label:KEY=VALUE, such as label:service=shop.jar");
   $("search").value = "";

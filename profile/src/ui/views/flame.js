@@ -227,6 +227,14 @@ function hotMethods(model, onChoose) {
   return element("aside", "", element("div", "aside-head", element("h2", "", "Hot methods"), order), element("div", "table-scroll", element("table", "", element("thead", "", head), list)));
 }
 
+/** Buttons that select threads that ran or waited, in a profile of wall time. */
+function stateSegments() {
+  if (!processes.some(({ mode }) => mode === "wall")) return "";
+  const made = element("div", "segments");
+  segments(made, [["", "All"], ["running", "Running"], ["waiting", "Waiting"]], state.state || "", (chosen) => go({ state: chosen || null }));
+  return made;
+}
+
 const isNarrow = () => window.innerWidth <= 600;
 
 /** Whether the root is at the top: as chosen, else on narrow screens, where the bottom is out of sight. */
@@ -252,7 +260,7 @@ async function flameView(isCurrent, surroundings) {
       showAnew(graph, viewOf());
     }),
     source.isEmbedded ? toggle("split", [["Merged", "All threads together (s)"], ["By thread", "Each thread apart (s)"]], state.split, (isSplit) => go({ split: isSplit ? "1" : null })) : "",
-    matched);
+    stateSegments(), matched);
   const main = element("div", "main");
   const side = hotMethods(model, (name) => showMethod(made, name));
   const made = putGraph(main, bar, (at) => [timesOf(at, made.view.root), kindsOf(at, made), detailsOf(at)], (zoom) => graph === made && keepZoom(zoom));
