@@ -64,7 +64,7 @@ on_jdks! { 17;
     }
 }
 
-on_jdks! { 17;
+on_jdks! { concurrent 17;
     /// An agent with a wrong token prints one line, and its program runs.
     fn refuses_a_wrong_token(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");

@@ -144,7 +144,7 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
     }
 }
 
-on_jdks! { 17, 25;
+on_jdks! { concurrent 17, 25;
     /// The disk of the store fills up during a run and has space again before its end: the collector logs one line, the
     /// agent merges the waiting samples, and nothing is missing in the end.
     fn survives_a_full_disk(jdk) {

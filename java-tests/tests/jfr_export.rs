@@ -76,7 +76,7 @@ on_every_jdk! { concurrent;
 }
 
 on_jdks! {
-    21, 25;
+    concurrent 21, 25;
     /// Events of virtual threads have the thread's name, id and kind.
     fn virtual_threads(jdk) {
         let run = Workload::new("VirtualIdentity").argument(0.5).jvm_option(CARRIER_CLOCK_OPTION).record(jdk);
@@ -103,7 +103,7 @@ on_jdks! {
 }
 
 on_jdks! {
-    25;
+    concurrent 25;
     /// The views of JDK 25 for CPU-time samples.
     fn views_for_cpu_time(jdk) {
         let run = Workload::new("Lambdas").argument(2).record(jdk);
@@ -118,7 +118,7 @@ on_jdks! {
 }
 
 on_jdks! {
-    21, 25;
+    concurrent 21, 25;
     /// By default each sample is one event of the kind that every tool reads.
     fn views_of_execution_samples(jdk) {
         let run = Workload::new("Lambdas").argument(2).record(jdk);

@@ -92,7 +92,7 @@ on_jdks! { 25;
     }
 }
 
-on_jdks! { 17, 25;
+on_jdks! { concurrent 17, 25;
     /// Signals of perf events need no place among the user's pending signals.
     fn no_pending_signals(jdk) {
         if !may_use_perf() {
@@ -148,7 +148,7 @@ on_jdks! { concurrent 25;
     }
 }
 
-on_jdks! { 11, 25;
+on_jdks! { concurrent 11, 25;
     /// Profiles one after the other leave no descriptor in the JVM.
     fn no_descriptor_is_left(jdk) {
         if !may_use_perf() {

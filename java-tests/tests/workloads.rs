@@ -17,7 +17,7 @@ on_jdks! { 11, 25;
     }
 }
 
-on_jdks! { 25;
+on_jdks! { concurrent 25;
     fn exit_codes(jdk) {
         assert_eq!(Workload::new("SystemExit").argument(0.1).run_unprofiled(jdk).exit_code(), 7);
         assert_eq!(Workload::new("UncaughtException").argument(0.1).run_unprofiled(jdk).exit_code(), 1);
