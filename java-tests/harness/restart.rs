@@ -8,17 +8,18 @@ use crate::process::Finished;
 use crate::workload::{Workload, create_end_file};
 
 /// Kills the collector that `start` starts after a second of a run, starts it again a second later, and ends the
-/// program when its agent has reconnected. Queues that last for seconds exclude other losses.
+/// program when its agent has reconnected. Queues that last for seconds exclude other losses. `destination` is the
+/// value of the agent's option `collector`, and further options behind a comma.
 pub fn run_through_restart(
     jdk: &Jdk,
-    address: &str,
+    destination: &str,
     end_file: &Path,
     start: impl Fn() -> CollectorProcess,
 ) -> Finished {
     const SECOND: u64 = 1_000_000_000;
     let mut collector = Some(start());
     let mut outage_began = None;
-    let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
+    let options = format!("collector={destination},exitwait=10s,interval=1ms,debug=queue:2048");
     let workload = Workload::burner(3, end_file);
     let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
         (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {

@@ -287,6 +287,12 @@ pub struct Statistics {
     /// of `samples`, those whose newest Java frame is that of a later point; absent = not counted
     #[prost(uint64, optional, tag = "26")]
     pub biased: ::core::option::Option<u64>,
+    /// of all threads, ended ones included: kernel_ns - carried_ns of their accounts; 0 = not counted
+    #[prost(uint64, tag = "27")]
+    pub kernel_ns: u64,
+    /// of all threads, ended ones included: sampled_ns of their accounts; 0 = not counted
+    #[prost(uint64, tag = "28")]
+    pub sampled_ns: u64,
 }
 /// Time in which threads were ready to run and had no processor. It is no CPU time, and no sample shows it. An absent number
 /// is not reported by the kernel, which is not 0.

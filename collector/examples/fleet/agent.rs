@@ -87,7 +87,7 @@ impl<'r> Agent<'r> {
             session_id: *session,
             pid: 1000 + *number as u32,
             host: format!("host-{}", number / 10),
-            service: format!("service-{}", number % services),
+            service: format!("shop/{}", number % services),
             labels: vec![format!("version=1.{}", number % 3), format!("zone=zone-{}", number % 2)],
             wall_clock_ns: beginning.wall_clock_ns,
             monotonic_ns: beginning.monotonic_ns,
@@ -184,6 +184,8 @@ impl<'r> Agent<'r> {
             lost: Vec::new(),
             biased: None,
             process_cpu_ns: cpu_ns,
+            kernel_ns: cpu_ns,
+            sampled_ns: cpu_ns,
             before_timer_ns: 0,
             ..recorded
         };

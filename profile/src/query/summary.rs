@@ -241,7 +241,8 @@ fn cpu_time(session: &Session, threads: &[ThreadRow]) -> CpuTime {
         let sum = lost.entry(cause.to_owned()).or_default();
         *sum = ns.max(*sum);
     }
-    let not_received = total(threads.iter().map(|row| row.not_received_ns));
+    let of_process = session.accounted_sampled_ns().saturating_sub(session.sampled_ns);
+    let not_received = total(threads.iter().map(|row| row.not_received_ns)).max(of_process);
     if not_received > 0 {
         let sum = lost.entry(NOT_RECEIVED.to_owned()).or_default();
         *sum = sum.saturating_add(not_received);

@@ -211,16 +211,20 @@ impl Session {
     }
 
     /// Returns the CPU time of all threads by the kernel's clocks since their timers ran.
+    ///
+    /// Accounts are sent when they change, so a reader of a part of the messages lacks some; older agents sent no sum.
     pub fn kernel_ns(&self) -> u64 {
-        self.accounts.values().fold(self.retired_kernel_ns, |sum, account| {
+        let of_accounts = self.accounts.values().fold(self.retired_kernel_ns, |sum, account| {
             sum.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns))
-        })
+        });
+        self.statistics.as_ref().map_or(0, |statistics| statistics.kernel_ns).max(of_accounts)
     }
 
-    /// Returns the CPU time of all samples that the agent counted as sent.
+    /// Returns the CPU time of all samples that the agent counted as sent, as [`kernel_ns`](Self::kernel_ns).
     pub fn accounted_sampled_ns(&self) -> u64 {
-        self.accounts
-            .values()
-            .fold(self.retired_sampled_ns, |sum, account| sum.saturating_add(account.sampled_ns))
+        let accounts = self.accounts.values();
+        let of_accounts =
+            accounts.fold(self.retired_sampled_ns, |sum, account| sum.saturating_add(account.sampled_ns));
+        self.statistics.as_ref().map_or(0, |statistics| statistics.sampled_ns).max(of_accounts)
     }
 }

@@ -26,6 +26,7 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("sampling", Body::Statistics(sampling())),
         ("virtual_thread", Body::Dictionary(virtual_thread())),
         ("dictionary_stacks", Body::Dictionary(dictionary_stacks())),
+        ("statistics_sums", Body::Statistics(sums())),
     ];
     (1u64..)
         .zip(bodies)
@@ -207,6 +208,11 @@ fn sampling() -> Statistics {
         }),
         ..Statistics::default()
     }
+}
+
+/// Sums of all threads, which older recordings lack.
+fn sums() -> Statistics {
+    Statistics { kernel_ns: 300_000_000, sampled_ns: 290_000_000, ..Statistics::default() }
 }
 
 fn delivery() -> Delivery {

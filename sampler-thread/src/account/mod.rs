@@ -116,7 +116,12 @@ impl Account {
 
     /// Returns the CPU time since the timer was armed plus the period taken over, in nanoseconds.
     pub fn kernel_ns(&self) -> u64 {
-        self.clock_ns.saturating_sub(self.facts.armed_ns).saturating_add(self.facts.carried_ns)
+        self.own_ns().saturating_add(self.facts.carried_ns)
+    }
+
+    /// Returns the CPU time since the timer was armed, in nanoseconds.
+    pub fn own_ns(&self) -> u64 {
+        self.clock_ns.saturating_sub(self.facts.armed_ns)
     }
 
     /// Returns the losses of this thread by cause.

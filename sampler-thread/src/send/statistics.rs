@@ -39,6 +39,10 @@ pub struct Stats {
     pub unloaded_samples: u64,
     /// CPU time of retired threads before their timers were armed, in nanoseconds.
     pub before_timer_ns: u64,
+    /// CPU time of retired threads after that, in nanoseconds.
+    pub kernel_ns: u64,
+    /// CPU time of the samples of retired threads, in nanoseconds.
+    pub sampled_ns: u64,
     /// Losses of retired threads by cause.
     pub lost: Vec<v1::Lost>,
 }
@@ -111,7 +115,8 @@ pub struct Schedule {
     since_whole: u64,
     samples_at_any: u64,
     samples_at_whole: u64,
-    begun: bool,
+    /// Connections made before the last whole statistics; `None` before the first.
+    connections: Option<u64>,
 }
 
 impl Schedule {
@@ -123,12 +128,13 @@ impl Schedule {
     const SAMPLES_OF_WHOLE: u64 = 1000;
     const LONGEST_WHOLE_S: u64 = 60;
 
-    /// Ends a round of a second; `samples` is their number so far.
-    pub fn after_round(&mut self, samples: u64) -> Extent {
+    /// Ends a round of a second; `samples` is their number so far, and `connections` that of connections made: after
+    /// each, the collector may be another one, which lacks everything that whole statistics have.
+    pub fn after_round(&mut self, samples: u64, connections: u64) -> Extent {
         self.since_any += 1;
         self.since_whole += 1;
         let many = |at: u64, enough: u64| samples - at >= enough;
-        let is_whole = !self.begun
+        let is_whole = self.connections != Some(connections)
             || many(self.samples_at_whole, Self::SAMPLES_OF_WHOLE)
             || self.since_whole >= Self::LONGEST_WHOLE_S;
         let is_any = is_whole
@@ -138,7 +144,8 @@ impl Schedule {
             (self.since_any, self.samples_at_any) = (0, samples);
         }
         if is_whole {
-            (self.since_whole, self.samples_at_whole, self.begun) = (0, samples, true);
+            (self.since_whole, self.samples_at_whole) = (0, samples);
+            self.connections = Some(connections);
         }
         match (is_whole, is_any) {
             (true, _) => Extent::Whole,
@@ -155,8 +162,8 @@ mod tests {
     /// Returns how often each kind is sent in a minute of `rate` samples a second, after the first second.
     fn in_a_minute(rate: u64) -> (usize, usize) {
         let mut due = Schedule::default();
-        assert_eq!(due.after_round(rate), Extent::Whole, "the first second");
-        let all: Vec<Extent> = (2..62).map(|second| due.after_round(second * rate)).collect();
+        assert_eq!(due.after_round(rate, 1), Extent::Whole, "the first second");
+        let all: Vec<Extent> = (2..62).map(|second| due.after_round(second * rate, 1)).collect();
         let count = |kind| all.iter().filter(|due| **due == kind).count();
         (count(Extent::Brief), count(Extent::Whole))
     }
@@ -167,5 +174,12 @@ mod tests {
         assert_eq!(in_a_minute(10), (11, 1));
         assert_eq!(in_a_minute(100), (54, 6));
         assert_eq!(in_a_minute(10_000), (0, 60));
+    }
+
+    #[test]
+    fn another_collector_gets_whole_statistics_at_once() {
+        let mut due = Schedule::default();
+        let extents = [0, 1, 1, 2, 2].map(|connections| due.after_round(0, connections));
+        assert_eq!(extents, [Extent::Whole, Extent::Whole, Extent::Nothing, Extent::Whole, Extent::Nothing]);
     }
 }

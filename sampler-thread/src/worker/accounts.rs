@@ -35,6 +35,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
             let handed_on_ns = account.unfinished_ns(counters);
             add_lost(&mut self.stats.lost, &account.lost(counters));
             self.stats.before_timer_ns += account.facts.before_timer_ns;
+            self.stats.kernel_ns += account.own_ns();
+            self.stats.sampled_ns += account.sampled_ns;
             self.closed.push(account.message(counters, Some(handed_on_ns)));
             self.process.retire(slot, handed_on_ns);
         }

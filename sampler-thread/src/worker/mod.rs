@@ -310,7 +310,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.virtual_threads.refill();
         self.shrink_memory();
         self.tune();
-        match self.schedule.after_round(self.stats.samples) {
+        let connections = self.destinations.delivery().map_or(0, |delivery| delivery.connections);
+        match self.schedule.after_round(self.stats.samples, connections) {
             Extent::Nothing => {
                 self.read_clocks(false);
                 self.flush();

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::pacing::Pacer;
 use crate::process::{Gap, Process};
 use crate::proof::self_test;
+use crate::send::statistics::Stats;
 
 /// CPU time of a thread without an expiration from which on a reason is looked for: fifty ticks of a usual kernel.
 const SILENT_NS: u64 = 200_000_000;
@@ -26,7 +27,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
     pub(super) fn send_statistics(&mut self, whole: bool) {
         self.read_clocks(whole);
         let mut lost = self.stats.lost.clone();
-        let mut before_timer_ns = self.stats.before_timer_ns;
+        let Stats { mut before_timer_ns, mut kernel_ns, mut sampled_ns, .. } = self.stats;
         // Read next to the clocks of the threads: sending may take long, and threads go on.
         let process_cpu_ns = clock::process_cpu_nanos().saturating_sub(self.process_cpu_before_ns);
         let mut threads = std::mem::take(&mut self.closed);
@@ -45,12 +46,16 @@ impl<P: Process, M: Memory> Worker<P, M> {
             account.settle(counters);
             add_lost(&mut lost, &account.lost(counters));
             before_timer_ns += account.facts.before_timer_ns;
+            kernel_ns += account.own_ns();
+            sampled_ns += account.sampled_ns;
             if account.take_due(whole) {
                 threads.push(account.message(counters, None));
             }
         }
         self.flush();
-        let mut statistics = v1::Statistics { process_cpu_ns, ..self.statistics(threads, before_timer_ns) };
+        let sums =
+            v1::Statistics { process_cpu_ns, before_timer_ns, kernel_ns, sampled_ns, ..Default::default() };
+        let mut statistics = self.statistics(threads, sums);
         if whole || self.sent_lost != lost {
             self.sent_lost.clone_from(&lost);
             statistics.lost = lost;
@@ -100,7 +105,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
     }
 
-    fn statistics(&self, threads: Vec<v1::ThreadAccount>, before_timer_ns: u64) -> v1::Statistics {
+    fn statistics(&self, threads: Vec<v1::ThreadAccount>, sums: v1::Statistics) -> v1::Statistics {
         v1::Statistics {
             time_ns: clock::monotonic_nanos(),
             threads,
@@ -111,9 +116,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
             failed: self.stats.failed(),
             biased: Some(self.stats.biased),
             sampler_cpu_ns: self.own_cpu_ns(),
-            before_timer_ns,
             delivery: self.destinations.delivery(),
-            ..v1::Statistics::default()
+            ..sums
         }
     }
 

@@ -50,3 +50,32 @@ impl Sessions {
         sessions
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proto::v1::{Statistics, ThreadAccount};
+
+    use super::*;
+
+    /// Each writer has the account of the thread that ran meanwhile, and all but the first have other samples than the
+    /// agent's sums.
+    #[test]
+    fn a_session_of_two_writers_has_the_kernel_time_of_all_its_threads() {
+        let account = |writer, thread, last_sequence, received, [kernel_ns, sampled_ns]: [u64; 2]| {
+            let mut session = Session::default();
+            (session.sampled_ns, session.last_sequence) = (received, last_sequence);
+            let threads =
+                vec![ThreadAccount { thread, kernel_ns: 100, sampled_ns: 90, ..ThreadAccount::default() }];
+            session.add_statistics(Statistics { threads, kernel_ns, sampled_ns, ..Statistics::default() });
+            Account::of(7, writer, &session)
+        };
+        let mut sessions = Sessions::default();
+        sessions.add(vec![account(1, 1, 5, 90, [100, 90]), account(2, 2, 9, 95, [200, 185])]);
+        let all = sessions.all();
+        let session = &all[&7];
+        assert_eq!(
+            (session.kernel_ns(), session.sampled_ns, session.accounted_sampled_ns()),
+            (200, 185, 185)
+        );
+    }
+}

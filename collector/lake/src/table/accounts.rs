@@ -84,8 +84,14 @@ impl Account {
         let statistics = self.session.statistics.clone().unwrap_or_default();
         let lost = statistics.lost.iter().map(|lost| (lost.cause.clone(), lost.ns)).collect();
         let session = &self.session;
-        CpuTime::new(session.mode(), session.kernel_ns(), session.sampled_ns, lost, &statistics)
+        CpuTime::new(session.mode(), session.kernel_ns(), counted_ns(session), lost, &statistics)
     }
+}
+
+/// Returns the CPU time of the samples that the agent sent, to other writers too.
+fn counted_ns(session: &Session) -> u64 {
+    // Samples can be newer than the statistics.
+    session.accounted_sampled_ns().max(session.sampled_ns)
 }
 
 /// Adds to `statistics` what only the accounts of threads report.
@@ -147,7 +153,7 @@ fn columns(accounts: &[Account]) -> Vec<Column> {
         long(|session| session.samples),
         cpu(CpuTime::process),
         cpu(|time| time.kernel),
-        cpu(|time| time.sampled),
+        long(|session| session.sampled_ns),
         cpu(CpuTime::lost_ns),
         cpu(|time| time.unfinished),
         text(ended),
@@ -159,7 +165,7 @@ fn columns(accounts: &[Account]) -> Vec<Column> {
         long(|session| session.biased),
         long(|session| session.unknown_samples),
         long(|session| session.missing_messages),
-        long(Session::accounted_sampled_ns),
+        long(counted_ns),
         bytes(&|account| account.session.hello.encode_to_vec()),
         bytes(&|account| {
             account.session.statistics.as_ref().map(Statistics::encode_to_vec).unwrap_or_default()
@@ -242,6 +248,15 @@ mod tests {
     use proto::v1::ThreadAccount;
 
     use super::*;
+
+    #[test]
+    fn time_that_another_writer_received_is_not_unfinished() {
+        let mut session = Session::default();
+        session.sampled_ns = 10;
+        session.add_statistics(Statistics { kernel_ns: 300, sampled_ns: 280, ..Statistics::default() });
+        let cpu = Account::of(9, 1, &session).cpu_time();
+        assert_eq!((cpu.kernel, cpu.sampled, cpu.unfinished), (300, 280, 20));
+    }
 
     #[test]
     fn accounts_round_trip_without_secrets_and_threads() {
