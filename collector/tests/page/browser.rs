@@ -315,6 +315,12 @@ impl Page<'_> {
         self.mouse("mouseReleased", to.0, to.1);
     }
 
+    /// Turns the wheel at a place; down is positive.
+    pub fn wheel(&self, x: f64, y: f64, pixels: f64) {
+        let event = json!({ "type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": pixels });
+        self.call("Input.dispatchMouseEvent", event);
+    }
+
     /// Clicks the middle of an element.
     pub fn click_on(&self, element: &str) {
         let place = self.value(&format!(

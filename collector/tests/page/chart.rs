@@ -17,6 +17,9 @@ fn chart_tab(page: &Page) {
 const IN_ORDER: &str = "graph.rows.every((row) => row.every(({ node, x, width }, index) => \
                         index === 0 || row[index - 1].x + row[index - 1].width <= x + 1e-6 && row[index - 1].node.to <= node.from + 1))";
 
+/// JavaScript: the box that the chart is zoomed into.
+const ZOOM: &str = "JSON.stringify([graph.zoom.label, graph.zoom.depth, graph.zoom.from, graph.zoom.to])";
+
 #[test]
 fn a_thread_is_shown_in_the_order_of_time() {
     let Some(browser) = crate::page::browser() else { return };
@@ -41,6 +44,17 @@ fn a_thread_is_shown_in_the_order_of_time() {
     page.click(x, y);
     page.until(&format!("graph.zoom.label === {}", place[2]));
     assert_eq!(page.number("document.querySelectorAll('.chart-axis span').length"), 6.0);
+    // The link shows the same box again, and Back leaves it.
+    let (zoomed, address) = (page.text(ZOOM), page.text("location.href"));
+    let other = browser.page(1400, 900);
+    other.open(&address);
+    settle(&other);
+    assert_eq!(other.text(ZOOM), zoomed, "{address}");
+    page.to_front();
+    page.value("history.back(); undefined");
+    page.until("graph?.view && graph.zoom === graph.view.root && !document.querySelector('#content.busy')");
+    page.click(x, y);
+    page.until(&format!("graph.zoom.label === {}", place[2]));
     page.key("Escape");
     page.until("graph.zoom === graph.view.root");
     // A search goes from match to match.
@@ -75,6 +89,11 @@ fn a_collector_shows_a_thread_in_the_order_of_time() {
     assert!(page.holds(IN_ORDER));
     assert!(page.holds("graph.view.spans.length > 100 && graph.view.gapNs < 1e9"));
     page.picture("chart-served");
+    // New samples leave the zoom as it is.
+    page.value("graph.zoomTo(graph.rows[2].reduce((a, b) => (b.width > a.width ? b : a)).node); undefined");
+    let zoomed = page.text(ZOOM);
+    page.value("load(true).then(() => undefined)");
+    assert_eq!(page.text(ZOOM), zoomed);
     assert_quiet(&page, &served);
 }
 

@@ -13,6 +13,7 @@ mod narrow;
 mod narrowing;
 mod pages;
 mod phases;
+mod reloads;
 mod served;
 mod standalone;
 

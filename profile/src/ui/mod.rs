@@ -37,6 +37,7 @@ const PAGE: &str = concat!(
     include_str!("views/compare.js"),
     include_str!("views/statistics.js"),
     include_str!("frame/address.js"),
+    include_str!("frame/place.js"),
     include_str!("frame/search.js"),
     include_str!("frame/surroundings.js"),
     include_str!("frame/main.js"),

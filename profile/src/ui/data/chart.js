@@ -37,9 +37,9 @@ function spansOf(rows, bucketNs, pathOf) {
 }
 
 class ChartView {
-  /** Rows are { node, bucket, ns }; with `folds`, paths begin with the first method of the thread. */
-  constructor(model, rows, bucketNs, label, folds) {
-    this.model = model;
+  /** Rows are { node, bucket, ns } of an answer; with `folds`, paths begin with the first method of the thread. */
+  constructor({ model, from_ns: fromNs, bucket_ns: bucketNs }, rows, label, folds) {
+    Object.assign(this, { model, fromNs });
     /** Boxes are sorted by time; a gap between two of them is a box, too. */
     this.isInTime = true;
     const paths = new Map();
@@ -92,6 +92,24 @@ class ChartView {
       first = end;
     }
     return (parent.children = children);
+  }
+
+  /** A box as text for the address: its depth, and the middle of its time in seconds since the epoch. */
+  textOf({ depth, from, to }) {
+    return depth > 0 ? `${depth}@${((this.fromNs + (from + to) / 2) / 1e9).toFixed(6)}` : "";
+  }
+
+  /** The box that a text names, or the deepest box above it at that time. */
+  boxAt(text) {
+    const [depth, time] = text.split("@").map(Number);
+    const at = time * 1e9 - this.fromNs;
+    let found = this.root;
+    while (found.depth < depth) {
+      const next = this.children(found).find(({ from, to, isGap }) => !isGap && from <= at && at < to);
+      if (!next) break;
+      found = next;
+    }
+    return found;
   }
 
   /** Returns a test whether a marked name stands in a box or in the boxes below it. */

@@ -13,10 +13,11 @@ let latestLoad = 0;
 /** Times that the view covers, by prefix of the parameters of a side. */
 let shownSpans = {};
 
-/** Loads the view that the address describes. A quiet load shows no progress. */
+/** Loads the view that the address describes. A quiet load shows no progress and leaves everything in its place. */
 async function load(isQuiet = false) {
   const number = ++latestLoad;
   const isCurrent = () => number === latestLoad;
+  const focus = isQuiet ? focusedPlace() : undefined;
   source.cancel();
   showTools();
   if (!isQuiet) {
@@ -36,6 +37,10 @@ async function load(isQuiet = false) {
     if (isCurrent()) showError(error);
   }
   if (!isCurrent()) return;
+  if (isQuiet) {
+    restorePlace();
+    restoreFocus(focus);
+  }
   $("content").classList.remove("busy");
   if (performance.getEntriesByName("shown").length === 0) performance.mark("shown");
 }
@@ -45,6 +50,8 @@ const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout
 
 /** Replaces the content by a view that has no flame graph yet. */
 function putContent(name, ...content) {
+  // An error in between does not take a view's place.
+  if (VIEWS[$("content").dataset.page]) keepPlace();
   graph = null;
   graphs = [];
   onSearch = null;
@@ -221,7 +228,9 @@ function listen() {
   addEventListener("popstate", onAddressChange);
   addEventListener("hashchange", onAddressChange);
   setInterval(() => {
-    if ($("live").checked && !document.hidden && !$("content").matches(".busy")) load(true);
+    // A field or a menu of the view would be replaced while a person uses it.
+    const isInUse = $("content").matches(".busy") || $("content").contains(document.activeElement.closest("input, select"));
+    if ($("live").checked && !document.hidden && !isInUse) load(true);
   }, REFRESH_MS);
   const preference = matchMedia("(prefers-color-scheme: dark)");
   preference.addEventListener("change", () => setTheme(preference.matches));

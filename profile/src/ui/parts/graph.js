@@ -93,6 +93,13 @@ class Graph {
     this.draw();
   }
 
+  /** Scrolls to a distance from the root, with the cursor on a box or on none. */
+  restore(fromRoot, cursor) {
+    this.cursor = cursor;
+    this.fromRoot = fromRoot;
+    this.refresh(false);
+  }
+
   orient(icicle) {
     this.icicle = icicle;
     if (this.view) this.refresh(true);

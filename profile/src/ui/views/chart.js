@@ -28,10 +28,10 @@ async function chartView(isCurrent, surroundings) {
   if (!isCurrent()) return;
   putContent("chart");
   const rows = rowsOfThread(answer, chosen);
-  const viewOf = () => new ChartView(answer.model, rows, answer.bucket_ns, chosen.thread, !state.roots);
+  const view = new ChartView(answer, rows, chosen.thread, !state.roots);
   const matched = element("output", "matched");
   const bar = element("div", "bar", element("label", "field", "Thread", threadChoice(known.threads, chosen)),
-    toggle("roots", FOLDING, state.roots, (isWhole) => go({ roots: isWhole ? "1" : null })), matched);
+    toggle("roots", FOLDING, state.roots, (isWhole) => go({ roots: isWhole ? "1" : null, zoom: null })), matched);
   const main = element("div", "main");
   const axis = element("div", "chart-axis");
   const clockOf = (ns, step) => clock(answer.from_ns + ns, true, decimalsOf(step)).slice(11);
@@ -39,9 +39,10 @@ async function chartView(isCurrent, surroundings) {
     const times = `${clockOf(at.from, 1e6)} to ${clockOf(at.to, 1e6)} · ${duration(at.total)}`;
     return [element("div", "kinds", times), element("div", "kinds", `${duration(made.view.sampledNs(at))} ${timeName()} of samples`), detailsOf(at)];
   };
-  const made = putGraph(main, bar, tip, ({ from, to }) => {
-    const step = (to - from) / (CHART_TIMES - 1);
-    axis.replaceChildren(...Array.from({ length: CHART_TIMES }, (_, index) => element("span", "", clockOf(from + index * step, step))));
+  const made = putGraph(main, bar, tip, (zoom) => {
+    const step = (zoom.to - zoom.from) / (CHART_TIMES - 1);
+    axis.replaceChildren(...Array.from({ length: CHART_TIMES }, (_, index) => element("span", "", clockOf(zoom.from + index * step, step))));
+    keepZoom(made, zoom);
   });
   // The root is at the top, where the times are.
   made.icicle = true;
@@ -49,10 +50,9 @@ async function chartView(isCurrent, surroundings) {
   if (answer.bucket_ns >= 1e9) main.append(element("p", "range", `Samples within ${duration(answer.bucket_ns)} stand by weight, because their order is not known.${source.isEmbedded ? "" : " Choose a range below 200 s in the timeline to see it."}`));
   $("content").append(element("div", "with-aside", main));
   const model = answer.model.weighted(weightsOf(answer.model, rows));
-  made.view = viewOf();
+  made.view = view;
   searchInGraph(made, model, matched);
-  made.show(made.view);
-  if (made.matches && state.match) made.steps.show(Number(state.match));
+  showZoomed(made, view);
   graph = made;
 }
 

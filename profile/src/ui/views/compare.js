@@ -92,7 +92,7 @@ function putDifference(target, model) {
     const [before, now] = sharesOf(box);
     const error = chanceOf([before, now], model.wholeNs);
     return [element("div", "kinds", `before ${percent(before)} · now ${percent(now)} · `, changeText(now - before, error))];
-  }, (zoom) => graph === made && keepZoom(zoom));
+  }, (zoom) => keepZoom(made, zoom));
   made.colour = (box) => {
     // A box is drawn often; its colour is computed once.
     if (box.change === undefined) {

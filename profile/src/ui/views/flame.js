@@ -168,15 +168,25 @@ function boxAlong(view, text) {
   return box;
 }
 
+/** A box as text for the address: in a view of time by its time, else by its path. */
+const textOf = (view, box) => (view.isInTime ? view.textOf(box) : pathTo(box));
+
+/** The box that a text names, or the last one above it that the view has. */
+const boxAt = (view, text) => (view.isInTime ? view.boxAt(text) : boxAlong(view, text));
+
 /** Shows a view, zoomed as the address says. */
 function showZoomed(on, view) {
   on.show(view);
-  const box = boxAlong(view, state.zoom || "");
+  const box = boxAt(view, state.zoom || "");
   if (box !== view.root) on.zoomTo(box);
   if (on.matches && state.match) on.steps.show(Number(state.match));
 }
 
-const keepZoom = (zoom) => keepInAddress({ zoom: pathTo(zoom) || null });
+/** Keeps the zoom of the present graph in the address. A box in time that grows keeps its text. */
+function keepZoom(on, zoom) {
+  if (graph !== on || (zoom !== on.view.root && boxAt(on.view, state.zoom || "") === zoom)) return;
+  keepInAddress({ zoom: textOf(on.view, zoom) || null });
+}
 
 // ---- The view ----
 
@@ -220,9 +230,10 @@ function hotMethods(model, onChoose) {
   const order = element("div", "segments small");
   const choose = (by) => {
     segments(order, [["self", "Self"], ["total", "Total"]], by, choose);
+    keepInAddress({ hot: by === "total" ? by : null });
     fill(by);
   };
-  choose("self");
+  choose(state.hot || "self");
   const head = element("tr", "", element("th", "number", "Self"), element("th", "number", "Total"), element("th", "", "Method"));
   return element("aside", "", element("div", "aside-head", element("h2", "", "Hot methods"), order), element("div", "table-scroll", element("table", "", element("thead", "", head), list)));
 }
@@ -263,7 +274,7 @@ async function flameView(isCurrent, surroundings) {
     stateSegments(), matched);
   const main = element("div", "main");
   const side = hotMethods(model, (name) => showMethod(made, name));
-  const made = putGraph(main, bar, (at) => [timesOf(at, made.view.root), kindsOf(at, made), detailsOf(at)], (zoom) => graph === made && keepZoom(zoom));
+  const made = putGraph(main, bar, (at) => [timesOf(at, made.view.root), kindsOf(at, made), detailsOf(at)], (zoom) => keepZoom(made, zoom));
   made.icicle = isIcicle();
   // The elements around the graph decide its size, so they come first.
   main.append(legend(model, made, answer));
