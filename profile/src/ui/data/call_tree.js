@@ -18,8 +18,9 @@ const MARKER = 9;
 
 /** Values of differences in a column that begins at 0. */
 function fromDifferences(column) {
-  let value = 0;
-  return Int32Array.from(column, (difference) => (value += difference));
+  const values = new Int32Array(column);
+  for (let index = 1; index < values.length; index++) values[index] += values[index - 1];
+  return values;
 }
 
 /** A call tree in columns: node 0 is the root, a parent comes before its children. */
@@ -31,8 +32,8 @@ class CallTree {
     this.count = count;
     /** Results that depend on the tree alone, not on its weights. */
     this.found = {};
-    this.name = Int32Array.from(name);
-    this.kind = Uint8Array.from(kind);
+    this.name = new Int32Array(name);
+    this.kind = new Uint8Array(kind);
     this.parent = new Int32Array(count);
     this.firstChild = new Int32Array(count).fill(-1);
     this.nextChild = new Int32Array(count).fill(-1);
@@ -78,21 +79,19 @@ class CallTree {
   }
 
   findOutermost() {
+    const { name, parent, firstChild, nextChild } = this;
     const outermost = new Uint8Array(this.count);
+    // Boxes of each name on the path to the node.
     const open = new Int32Array(this.names.length);
-    const visit = [0];
-    while (visit.length > 0) {
-      const node = visit.pop();
-      if (node < 0) {
-        open[this.name[~node]]--;
-        continue;
+    for (let node = firstChild[0]; node > 0;) {
+      if (open[name[node]]++ === 0) outermost[node] = 1;
+      let next = firstChild[node];
+      while (next < 0 && node > 0) {
+        open[name[node]]--;
+        next = nextChild[node];
+        node = parent[node];
       }
-      if (node > 0) {
-        outermost[node] = open[this.name[node]] === 0 ? 1 : 0;
-        open[this.name[node]]++;
-        visit.push(~node);
-      }
-      for (let child = this.firstChild[node]; child >= 0; child = this.nextChild[child]) visit.push(child);
+      node = next;
     }
     return outermost;
   }
@@ -103,12 +102,13 @@ class CallTree {
     const total = new Float64Array(this.names.length);
     const depth = new Float64Array(this.names.length).fill(Infinity);
     const depths = new Int32Array(this.count);
+    const { outermost } = this;
     for (let node = 1; node < this.count; node++) {
       depths[node] = depths[this.parent[node]] + 1;
       if (weights.totalNs[node] === 0) continue;
       depth[this.name[node]] = Math.min(depth[this.name[node]], depths[node]);
       self[this.name[node]] += weights.selfNs[node];
-      if (this.outermost[node]) total[this.name[node]] += weights.totalNs[node];
+      if (outermost[node]) total[this.name[node]] += weights.totalNs[node];
     }
     const rows = [];
     total.forEach((ns, name) => ns > 0 && rows.push({ name, self: self[name], total: ns, depth: depth[name] }));

@@ -36,19 +36,19 @@ class TreeBuilder {
 
   answer() {
     const { names, parents, frame_names, kinds, self_ns } = this;
-    return treeAnswer({ names, parents, frame_names, kinds, self_ns });
+    const total_ns = sumUp(self_ns, parents.map((back, node) => node - back));
+    return treeAnswer({ names, parents, frame_names, kinds, self_ns, total_ns });
   }
 }
 
 function treeAnswer(tree, samples) {
-  tree.total_ns = sumUp(tree.self_ns, (node) => node - tree.parents[node]);
   return { total_ns: tree.total_ns[0], samples, nodes_left_out: 0, left_out_ns: 0, tree };
 }
 
 /** CPU time of each node and all below it. */
 function sumUp(self, parent) {
   const total = Float64Array.from(self);
-  for (let node = total.length - 1; node > 0; node--) total[parent(node)] += total[node];
+  for (let node = total.length - 1; node > 0; node--) total[parent[node]] += total[node];
   return total;
 }
 
@@ -115,7 +115,7 @@ class EmbeddedSource {
     /** Answers of the latest selection. */
     this.known = {};
     this.node = fromDifferences(data.samples.nodes);
-    this.ns = Float64Array.from(data.samples.units, (units) => units * data.unit_ns);
+    this.ns = new Float64Array(data.samples.units).map((units) => units * data.unit_ns);
   }
 
   /** The call tree of an answer, without reading it again if it is the tree of the page. */
@@ -248,7 +248,7 @@ class EmbeddedSource {
       selfNs[this.node[row]] += this.ns[row];
       samples[this.node[row]] += this.data.samples.counts[row];
     });
-    return { selfNs, samples, totalNs: sumUp(selfNs, (node) => this.model.parent[node]) };
+    return { selfNs, samples, totalNs: sumUp(selfNs, this.model.parent) };
   }
 
   /** Selections of both sides of a comparison. */
@@ -268,8 +268,8 @@ class EmbeddedSource {
     const selection = new URLSearchParams(parameters);
     if (selection.get("by") === "thread") return this.flamegraphByThread(selection);
     const { names, parents, frame_names, kinds } = this.data;
-    const { selfNs, samples } = this.weigh(selection);
-    return treeAnswer({ names, parents, frame_names, kinds, self_ns: selfNs }, total(samples));
+    const { selfNs, samples, totalNs } = this.weigh(selection);
+    return treeAnswer({ names, parents, frame_names, kinds, self_ns: selfNs, total_ns: totalNs }, total(samples));
   }
 
   /** The call tree with a node for each thread below the root. */
