@@ -4,7 +4,8 @@
 //! still writes to its numbers writes into the files of the program.
 //! Approach: before each use, device and inode of the number are compared with those at the beginning (some 100 ns),
 //! and a mark where the kernel gives all files of a kind the same inode.
-//! Invariant: a number that stands for something else is neither used nor closed.
+//! Invariant: a number that stands for something else is neither used nor closed, and a descriptor that was lost stays
+//! lost: the next one of the same file may get its number.
 //! Limit: the program may still reuse the number between the comparison and the use that follows it.
 
 use std::fs::File;
@@ -12,6 +13,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::fstat;
 
@@ -62,6 +64,7 @@ pub struct OwnedDescriptor<T: Identify> {
     /// Present until the drop.
     inner: Option<T>,
     identity: Identity,
+    is_lost: AtomicBool,
 }
 
 impl<T: Identify> OwnedDescriptor<T> {
@@ -71,7 +74,7 @@ impl<T: Identify> OwnedDescriptor<T> {
     /// As fstat(2).
     pub fn new(inner: T) -> io::Result<Self> {
         let identity = Identity::of(&inner)?;
-        Ok(Self { inner: Some(inner), identity })
+        Ok(Self { inner: Some(inner), identity, is_lost: AtomicBool::new(false) })
     }
 
     /// Returns the file or socket, to be used at once.
@@ -79,11 +82,17 @@ impl<T: Identify> OwnedDescriptor<T> {
     /// # Errors
     /// [`Lost`].
     pub fn get(&self) -> Result<&T, Lost> {
-        self.inner.as_ref().filter(|inner| self.is_identity_of(inner)).ok_or(Lost)
+        self.inner.as_ref().filter(|inner| self.is_own(inner)).ok_or(Lost)
     }
 
-    fn is_identity_of(&self, inner: &T) -> bool {
-        Identity::of(inner).is_ok_and(|present| present == self.identity)
+    fn is_own(&self, inner: &T) -> bool {
+        // Relaxed: the number may be lost at any moment, and no other memory depends on it.
+        let is_own = !self.is_lost.load(Ordering::Relaxed)
+            && Identity::of(inner).is_ok_and(|present| present == self.identity);
+        if !is_own {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+        is_own
     }
 }
 
@@ -100,7 +109,7 @@ impl OwnedDescriptor<File> {
 impl<T: Identify> Drop for OwnedDescriptor<T> {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else { return };
-        if !self.is_identity_of(&inner) {
+        if !self.is_own(&inner) {
             // The program would lose its own file.
             std::mem::forget(inner);
         }

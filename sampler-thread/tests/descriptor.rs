@@ -32,6 +32,22 @@ fn a_reused_descriptor_is_neither_written_nor_closed() {
     assert_eq!(std::fs::read(dir.path().join("own")).expect("readable"), b"first");
 }
 
+/// A file that is opened again gets the number of its lost descriptor, if nothing else has it.
+#[test]
+fn a_lost_descriptor_does_not_close_its_successor() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("log");
+    let lost = OwnedDescriptor::new(File::create(&path).expect("a file")).expect("open");
+    let number = lost.as_fd().as_raw_fd();
+    reuse(&lost, &File::open("/dev/null").expect("a device"));
+    assert_eq!(lost.get().err(), Some(Lost));
+    reuse(&lost, &File::options().append(true).open(&path).expect("the same file"));
+    assert_eq!(lost.get().err(), Some(Lost));
+    drop(lost);
+    let link = std::fs::read_link(format!("/proc/self/fd/{number}")).expect("still open");
+    assert_eq!(link, path);
+}
+
 #[test]
 fn two_sockets_are_told_apart() {
     let pair = || UnixStream::pair().expect("a pair").0;
