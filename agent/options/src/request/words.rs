@@ -263,7 +263,7 @@ impl Draft {
 
     /// With a path instead of a level, this is the file for messages.
     pub(crate) fn log(&mut self, value: Option<&str>) -> Result<Reading, OptionError> {
-        match value.filter(|value| value.contains('/')) {
+        match value.filter(|value| value.contains(['/', '.'])) {
             None => return Ok(Reading::Option),
             Some(path) if path.starts_with(LAUNCHER_LOG) => self.messages = Some(PathBuf::from(path)),
             path => self.set("logfile", path)?,

@@ -117,6 +117,7 @@ fn words_that_start_a_profile_by_every_door() {
         "cstack=no",
         "loglevel=warn",
         "loglevel=NONE",
+        "log=x.log",
         "wall=10ms",
         "wall",
         "alloc",
