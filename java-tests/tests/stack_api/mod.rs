@@ -282,7 +282,7 @@ on_every_jdk! { concurrent;
         assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
         let answers = Answers::parse(&run.stdout);
         answers.check("replaced frame", &["kind 3 frames 2"]);
-        answers.check("no frame at the anchor", &["-4"]);
+        answers.check("no frame at the anchor", &["-4", "kind 4 frames -4"]);
         for (way, code) in
             [("nowhere", "-5"), ("interpreter", "-6"), ("deoptimisation", "-9"), ("too many", "-7")]
         {

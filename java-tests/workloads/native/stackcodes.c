@@ -176,9 +176,10 @@ JNIEXPORT void JNICALL Java_StackCodes_states(JNIEnv *env, jclass class) {
   *sp = &no_frame[1];
   *pc = (void *)16;
   int code = ticks(NULL);
+  AsyncGetStackTrace(&trace, DEPTH, NULL, 0);
   *sp = kept_sp;
   *pc = kept_pc;
-  printf("== no frame at the anchor\n%d\n", code);
+  printf("== no frame at the anchor\n%d\nkind %d frames %d\n", code, trace.kind, trace.num_frames);
   fflush(stdout);
 }
 
