@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use rustls::pki_types::PrivateKeyDer;
 use tempfile::TempDir;
 
@@ -414,6 +414,7 @@ fn a_session_is_reported_and_its_files_written() {
     fs::write(directory.path().join("recording.tickwalk"), "an older one").expect("write");
     let mut child =
         record(directory.path(), "java", &["--summary", "out.json", "--top", "3", "-o", "recording.jfr"])
+            .envs([("SUDO_UID", "65534"), ("SUDO_GID", "65534")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -438,6 +439,13 @@ fn a_session_is_reported_and_its_files_written() {
     let report = stderr(&output);
     for part in ["10 samples", "Hot methods by self", "java.util.HashMap.get", "recording.html", "out.json"] {
         assert!(report.contains(part), "{part} is missing: {report}");
+    }
+    // A profile is private, and belongs to the user who called sudo.
+    let own = geteuid();
+    let owner = if own.is_root() { 65_534 } else { own.as_raw() };
+    for name in ["recording.tickwalk", "recording.html", "recording.jfr", "out.json"] {
+        let found = fs::metadata(directory.path().join(name)).expect("a file");
+        assert_eq!((found.permissions().mode() & 0o777, found.uid()), (0o600, owner), "{name}");
     }
 }
 

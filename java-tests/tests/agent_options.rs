@@ -1,5 +1,6 @@
 //! Options of the agent that change what is sampled, what is shown, and what is written when.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use java_tests::{Stacks, Workload, on_jdks, span_tolerance_ns, stacks_of, tickwalk};
@@ -147,6 +148,26 @@ on_jdks! { concurrent 25;
         run.assert_exit_code(0);
         let (sampled, truth) = (run.stacks().ns_below("TightLoop.spin"), run.truth.method_cpu_ns("TightLoop.spin"));
         assert!(sampled > 0 && sampled < truth * 2 / 3, "sampled {sampled} of {truth}");
+    }
+}
+
+on_jdks! { concurrent 25;
+    /// Files of the agent have names of private programs, so only their owner may read them.
+    fn files_are_private(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let (stacks, log) = (at("stacks"), at("log"));
+        for name in ["recording.tickwalk", "result.collapsed"] {
+            let options = format!("file={},dumpcpu=1%/1s,dumpfile={stacks},log=info,logfile={log}", at(name));
+            let finished = Workload::new("Burner").argument(2).run_with_agent(jdk, &options);
+            assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
+        }
+        let files = files_in(folder.path());
+        assert_eq!(files, ["log", "recording.tickwalk", "result.collapsed", "stacks"].map(|name| folder.path().join(name)));
+        for file in files {
+            let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+        }
     }
 }
 

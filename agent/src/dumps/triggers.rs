@@ -12,11 +12,13 @@
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use profile::export::whole_file::Readers;
 use sampler_thread::clock::process_cpu_nanos;
 
 use crate::dumps::print::StackDumper;
@@ -191,7 +193,8 @@ impl DumpThread {
     /// Appends a dump to the file, or to standard error if there is none.
     fn write(&self, pattern: &str, reason: &str, dying: Option<&Dying>) {
         let path = file_name::path(pattern).filter(|_| pattern != STANDARD_ERROR);
-        let open = |path: &PathBuf| OpenOptions::new().create(true).append(true).open(path);
+        let mode = Readers::Owner.mode();
+        let open = |path: &PathBuf| OpenOptions::new().create(true).append(true).mode(mode).open(path);
         let mut out: Box<dyn Write> = match path.as_ref().map(open) {
             None => Box::new(io::stderr()),
             Some(Ok(file)) => Box::new(file),

@@ -9,9 +9,11 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use profile::export::whole_file::Readers;
 use sampler_thread::characters::shown;
 use sampler_thread::descriptor::OwnedDescriptor;
 use tracing::field::{Field, Visit};
@@ -32,7 +34,8 @@ impl LogFile {
     fn open(path: &Path) -> io::Result<Self> {
         // The program may change its folder before the file is opened again.
         let path = std::path::absolute(path)?;
-        let file = OwnedDescriptor::new(OpenOptions::new().append(true).create(true).open(&path)?)?;
+        let file = OpenOptions::new().append(true).create(true).mode(Readers::Owner.mode()).open(&path)?;
+        let file = OwnedDescriptor::new(file)?;
         Ok(Self { path, file })
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use profile::export::whole_file::{self, WriteError};
+use profile::export::whole_file::{self, Readers, WriteError};
 use profile::query::process::ProcessProfile;
 use profile::source::recording::Recording;
 
@@ -60,7 +60,7 @@ pub fn dump_to(path: &Path, output: Output) -> Result<(), Refusal> {
         };
     }
     let write = |out: &mut (dyn Write + Send)| output::write(&source, &recording, output, out);
-    whole_file::write(path, write).map_err(|error| match error {
+    whole_file::write(path, Readers::Owner, write).map_err(|error| match error {
         WriteError::File(error) => Refusal::File { path: path.to_owned(), error },
         WriteError::Content(error) => {
             Refusal::NoResult(format!("{} is not written: {error}", path.display()))

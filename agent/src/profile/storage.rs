@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use profile::export::whole_file;
+use profile::export::whole_file::{self, Readers};
 use sampler_thread::descriptor::OwnedDescriptor;
 
 use super::refusal::Refusal;
@@ -68,7 +68,7 @@ fn unnamed() -> io::Result<OwnedDescriptor<File>> {
     let on_disk = File::options()
         .read(true)
         .write(true)
-        .mode(0o600)
+        .mode(Readers::Owner.mode())
         .custom_flags(libc::O_TMPFILE)
         .open(std::env::temp_dir());
     let file =

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use jni::sys::{JNI_EINVAL, JNI_ERR, JNI_OK, jint};
+use profile::export::whole_file::Readers;
 
 use super::execute;
 use super::messages::{append, tell, warn};
@@ -87,5 +88,6 @@ fn failed(request: &Request, refusal: &Refusal) -> jint {
 
 fn create(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(path)
+    options.write(true).create(true).truncate(true).mode(Readers::Owner.mode());
+    options.custom_flags(libc::O_NOFOLLOW).open(path)
 }

@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use profile::export::whole_file::Readers;
+
 use agent_options::Request;
 
 use crate::guest::log;
@@ -24,7 +26,9 @@ pub fn tell(messages: Option<&Path>, line: &str) {
 
 /// Adds a text to the file of messages.
 pub fn append(path: &Path, text: &str) {
-    let file = OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(path);
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(Readers::Owner.mode()).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(path);
     if let Err(error) = file.and_then(|mut file| file.write_all(text.as_bytes())) {
         log::print(&format!(
             "cannot write {}: {error}; the message was: {}",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, value_parser};
+use profile::export::whole_file::Readers;
 
 use crate::experiment::{grid, jvm::Jvm, queue, waste};
 use crate::launch::agent_library;
@@ -103,10 +104,12 @@ fn run_queue(arguments: &QueueArguments) -> anyhow::Result<ExitCode> {
     if study.rows.is_empty() {
         bail!("all cells failed; the lines above have the causes");
     }
-    output::write_file(&folder.join("cells.csv"), |out| study.write_csv(out))?;
-    output::write_file(&folder.join("cells.json"), |out| writeln!(out, "{:#}", study.to_json()))?;
+    output::write_file(&folder.join("cells.csv"), Readers::Umask, |out| study.write_csv(out))?;
+    output::write_file(&folder.join("cells.json"), Readers::Umask, |out| {
+        writeln!(out, "{:#}", study.to_json())
+    })?;
     let report = folder.join("index.html");
-    output::write_file(&report, |out| out.write_all(study.page().as_bytes()))?;
+    output::write_file(&report, Readers::Umask, |out| out.write_all(study.page().as_bytes()))?;
     output::print(|out| writeln!(out, "{}", report.display()))?;
     Ok(if study.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use profile::export::whole_file::Readers;
 use profile::export::{Options, collapsed};
 use profile::text::format::{Format, UnknownFormat};
 
@@ -99,7 +100,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let files = files(format, path, options);
             files.iter().try_for_each(|(path, _)| check_output(Some(path), [&source]))?;
             for (path, options) in &files {
-                output::write_file(path, |out| source.export(format, *options, &pairs, out))?;
+                output::write_file(path, Readers::Umask, |out| source.export(format, *options, &pairs, out))?;
             }
             files.iter().for_each(|(path, _)| tell!("{:<12} {}", format.name(), path.display()));
         }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use profile::export::Options;
+use profile::export::whole_file::Readers;
 use profile::text::format::Format;
 
 use crate::output::{self, tell};
@@ -55,7 +56,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check_output(Some(&page), [&source])?;
-    output::write_file(&page, write)?;
+    output::write_file(&page, Readers::Umask, write)?;
     tell!("flame graph  {}", page.display());
     if open {
         output::browser::open(&page);

@@ -8,6 +8,7 @@ use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server, SessionReport};
 use profile::export::Options;
 use profile::export::table::{self, Report};
+use profile::export::whole_file::Readers;
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::query::summary::Summary;
@@ -157,13 +158,14 @@ impl Results {
 
     /// Prints the hot methods of the recording at `path`, and writes its page and the other files.
     pub fn report_one(&self, path: &Path) -> anyhow::Result<()> {
+        output::sudo::hand_over(path);
         let recording = read_recording(path)?;
         let all = Selection::default();
         let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
         tell!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?);
 
         let page = self.page();
-        output::write_file(&page, |out| standalone::write(&recording, &all, now_ns(), out))?;
+        output::write_file(&page, Readers::Owner, |out| standalone::write(&recording, &all, now_ns(), out))?;
         tell!("recording    {}", path.display());
         tell!("flame graph  {}", page.display());
         let output = self.output();
@@ -229,7 +231,7 @@ fn beginning(command: &str) -> String {
 }
 
 fn write_summary(path: &Path, summary: &Summary) -> anyhow::Result<()> {
-    output::write_file(path, |mut out| {
+    output::write_file(path, Readers::Owner, |mut out| {
         serde_json::to_writer_pretty(&mut out, summary)?;
         out.write_all(b"\n")
     })

@@ -7,7 +7,7 @@ use agent_options::environment;
 use anyhow::{Context, bail};
 use clap::Args;
 use nix::sys::signal::Signal;
-use profile::export::whole_file::WholeFile;
+use profile::export::whole_file::{Readers, WholeFile};
 use profile::source::recording::keep_existing;
 
 use super::attach;
@@ -79,7 +79,7 @@ fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<
     arguments.results.check()?;
     let path = arguments.results.recording();
     let cannot_write = || format!("cannot write {}", path.display());
-    let recording = WholeFile::create(&path).with_context(cannot_write)?;
+    let recording = WholeFile::create(&path, Readers::Owner).with_context(cannot_write)?;
     tell!("tickwalk: profiling JVM {pid} of {host} for {time}; Ctrl-C ends the profile");
     remote.run(recording.file())?;
     recording.finish(keep_existing).with_context(cannot_write)?;

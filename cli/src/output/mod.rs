@@ -3,6 +3,7 @@
 pub mod browser;
 pub mod colour;
 pub mod progress;
+pub mod sudo;
 pub mod table;
 
 use std::fs::Permissions;
@@ -13,7 +14,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use nix::unistd::AccessFlags;
 use profile::characters::shown_lines;
-use profile::export::whole_file::{self, WriteError, is_special};
+use profile::export::whole_file::{self, Readers, WriteError, is_special};
 use profile::source::recording::keep_existing;
 use tempfile::TempDir;
 use tracing::Level;
@@ -81,16 +82,19 @@ pub fn write_message(lines: &str) {
 /// If the file cannot be written, and those of `write`; the file is as it was before then.
 pub fn write_file<E: Into<anyhow::Error>>(
     path: &Path,
+    readers: Readers,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
 ) -> anyhow::Result<()> {
-    in_context(whole_file::write(path, write), || format!("cannot write {}", path.display()))
+    in_context(whole_file::write(path, readers, write), || format!("cannot write {}", path.display()))?;
+    sudo::hand_over(path);
+    Ok(())
 }
 
 /// Writes an answer to a file and says so, or to standard output, with colours if that is a terminal.
 pub fn write_answer(path: Option<&Path>, answer: &[u8]) -> anyhow::Result<()> {
     match (path, std::str::from_utf8(answer)) {
         (Some(path), _) => {
-            write_file(path, |out| out.write_all(answer))?;
+            write_file(path, Readers::Umask, |out| out.write_all(answer))?;
             tell!("written      {}", path.display());
             Ok(())
         }
@@ -101,7 +105,7 @@ pub fn write_answer(path: Option<&Path>, answer: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes the file at `path`, and keeps an existing file as `FILE.1`.
+/// Writes the recording at `path`, and keeps an existing file as `FILE.1`.
 ///
 /// # Errors
 /// As [`write_file`], and if the existing file cannot be renamed.
@@ -109,8 +113,10 @@ pub fn write_beside_existing<E: Into<anyhow::Error>>(
     path: &Path,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
 ) -> anyhow::Result<()> {
-    let written = whole_file::replace(path, write, keep_existing);
-    in_context(written, || format!("cannot write {}", path.display()))
+    let written = whole_file::replace(path, Readers::Owner, write, keep_existing);
+    in_context(written, || format!("cannot write {}", path.display()))?;
+    sudo::hand_over(path);
+    Ok(())
 }
 
 /// Adds `context` to errors of the file; other errors have their own.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use profile::export::parquet::Table;
+use profile::export::whole_file::Readers;
 use profile::export::{self, Options};
 use profile::query::selection::Selection;
 use profile::source::recording::Recording;
@@ -72,7 +73,7 @@ pub fn export_file(
     path: &Path,
 ) -> anyhow::Result<()> {
     for (path, options) in files(format, path, options) {
-        output::write_file(&path, |out| {
+        output::write_file(&path, Readers::Owner, |out| {
             let all = Selection::default();
             export::write(recording, &all, format, options, now_ns(), out)
         })?;

@@ -16,8 +16,24 @@ use tempfile::NamedTempFile;
 /// Beginning of the names of temporary files.
 const PREFIX: &str = ".tickwalk-";
 
-/// Permissions of a new file, before the umask.
-const NEW_FILE: u32 = 0o666;
+/// Readers of a new file. A file that is replaced keeps its permissions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readers {
+    /// Its owner, because profiles have names of private programs.
+    Owner,
+    /// Everybody whom the umask allows.
+    Umask,
+}
+
+impl Readers {
+    /// Returns the permissions of a new file, before the umask.
+    pub fn mode(self) -> u32 {
+        match self {
+            Self::Owner => 0o600,
+            Self::Umask => 0o666,
+        }
+    }
+}
 
 /// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
@@ -50,12 +66,12 @@ impl WholeFile {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn create(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path, readers: Readers) -> io::Result<Self> {
         if is_special(path) {
             return Ok(Self { path: path.to_owned(), content: Content::Itself(File::create(path)?) });
         }
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let content = Content::Beside(beside(&path)?);
+        let content = Content::Beside(beside(&path, readers)?);
         Ok(Self { path, content })
     }
 
@@ -86,9 +102,10 @@ impl WholeFile {
 /// [`WriteError::Content`] if `write` fails for another reason than the file.
 pub fn write<E>(
     path: &Path,
+    readers: Readers,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
 ) -> Result<(), WriteError<E>> {
-    replace(path, write, |_| Ok(()))
+    replace(path, readers, write, |_| Ok(()))
 }
 
 /// Writes like [`write()`], and calls `before` with the path just before the new file is moved there.
@@ -97,10 +114,11 @@ pub fn write<E>(
 /// As [`write()`], and if `before` fails.
 pub fn replace<E>(
     path: &Path,
+    readers: Readers,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
     before: impl FnOnce(&Path) -> io::Result<()>,
 ) -> Result<(), WriteError<E>> {
-    let new = WholeFile::create(path).map_err(WriteError::File)?;
+    let new = WholeFile::create(path, readers).map_err(WriteError::File)?;
     fill(new.file(), write)?;
     new.finish(before).map_err(WriteError::File)
 }
@@ -114,7 +132,7 @@ pub fn check(path: &Path) -> io::Result<()> {
         // Opening a pipe would wait for its reader.
         true => Ok(()),
         false if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        false => WholeFile::create(path).map(drop),
+        false => WholeFile::create(path, Readers::Owner).map(drop),
     }
 }
 
@@ -168,12 +186,12 @@ impl<W> Watched<W> {
 }
 
 /// Creates a temporary file in the folder of `path`.
-fn beside(path: &Path) -> io::Result<NamedTempFile> {
+fn beside(path: &Path, readers: Readers) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_owned);
     // The crate's own errors would name the temporary file and hide the system's error number.
-    let open =
-        |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(NEW_FILE).open(path);
+    let mode = readers.mode();
+    let open = |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path);
     tempfile::Builder::new().prefix(PREFIX).make_in(folder, open)
 }
 
@@ -208,11 +226,19 @@ mod tests {
     fn a_file_is_replaced_when_the_new_one_is_complete() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a");
-        write(&path, text("first")).expect("written");
+        write(&path, Readers::Umask, text("first")).expect("written");
         fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("rights");
-        write(&path, text("second")).expect("written");
+        write(&path, Readers::Umask, text("second")).expect("written");
         assert_eq!(content(folder.path()), [("a".to_owned(), "second".to_owned())]);
         assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn private_files_are_readable_by_their_owner_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        write(&path, Readers::Owner, text("private")).expect("written");
+        assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
@@ -220,25 +246,26 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a");
         fs::write(&path, "good").expect("written");
-        let failed = write(&path, |out| {
+        let failed = write(&path, Readers::Umask, |out| {
             out.write_all(&[b'x'; 100_000]).map_err(|error| error.to_string())?;
             Err("the source is missing".to_owned())
         });
         assert!(matches!(failed, Err(WriteError::Content(error)) if error == "the source is missing"));
         assert_eq!(content(folder.path()), [("a".to_owned(), "good".to_owned())]);
-        let refused = replace(&path, text("new"), |_| Err(io::ErrorKind::PermissionDenied.into()));
+        let refused =
+            replace(&path, Readers::Umask, text("new"), |_| Err(io::ErrorKind::PermissionDenied.into()));
         assert!(matches!(refused, Err(WriteError::File(_))));
         assert_eq!(content(folder.path()), [("a".to_owned(), "good".to_owned())]);
     }
 
     #[test]
     fn errors_of_the_file_and_of_the_content_are_distinguished() {
-        let failed = write(Path::new("/dev/full"), |out| {
+        let failed = write(Path::new("/dev/full"), Readers::Umask, |out| {
             out.write_all(&[b'x'; 100_000]).map_err(|error| format!("cannot continue: {error}"))
         });
         let Err(WriteError::File(error)) = failed else { panic!("{failed:?}") };
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        let missing = write(Path::new("/nowhere/a"), text("x"));
+        let missing = write(Path::new("/nowhere/a"), Readers::Umask, text("x"));
         assert!(matches!(missing, Err(WriteError::File(error)) if error.kind() == io::ErrorKind::NotFound));
     }
 
@@ -248,7 +275,7 @@ mod tests {
         let (path, link) = (folder.path().join("a"), folder.path().join("link"));
         fs::write(&path, "old").expect("written");
         symlink(&path, &link).expect("a link");
-        write(&link, text("new")).expect("written");
+        write(&link, Readers::Umask, text("new")).expect("written");
         assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
         assert_eq!(fs::read_to_string(&path).expect("text"), "new");
     }
