@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use collector::store::{Retention, Store, StoreError};
-use futures_util::stream::BoxStream;
+use collector::store::{Intervals, Retention, Store, StoreError};
+use futures_util::stream::{BoxStream, StreamExt as _};
 use lake::read::{Limits, Selected};
 use lake::storage::{Lake, LakeUrl};
 use lake::upkeep::{compact, expire};
@@ -31,10 +32,9 @@ use crate::recorded::{keep, recorded};
 /// 2026-11-29, 03:59:50 UTC: ten seconds before the end of an hour.
 const START_NS: u64 = 1_795_924_790_000_000_000;
 const HOUR_NS: u64 = 3_600_000_000_000;
-const SPOOL_BYTES: u64 = 1 << 30;
 
 fn open(directory: &Path) -> Store {
-    Store::open_for_lake(directory, Retention::default(), SPOOL_BYTES).expect("a store")
+    Store::open_for_lake(directory, Retention::default(), Intervals::default()).expect("a store")
 }
 
 fn lake_in(directory: &Path) -> Lake {
@@ -227,6 +227,43 @@ fn compaction_and_retention_can_be_repeated() {
     assert!(read(&lake, &all).parts()[0].range_ns().is_empty());
 }
 
+/// It is killed while it removes the files of the third table, so that rows are in two files.
+#[test]
+fn an_interrupted_compaction_can_be_repeated() {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let store = open(directory.path());
+    let objects = Arc::new(Unreliable { most_deletes: AtomicUsize::new(7), ..Unreliable::default() });
+    let lake = Lake::of(objects.clone(), ObjectPath::default(), "memory".into()).expect("a runtime");
+    for (id, name) in [(1, "planted-25"), (2, "steady-25"), (3, "planted-17")] {
+        keep(&store, session(name, id), START_NS).expect("a store");
+        fill(&store, &lake);
+    }
+    let all = Selection::default();
+    let answer = methods(&store, &all);
+    assert!(compact(&lake, START_NS + 9 * HOUR_NS).is_err(), "files cannot be removed");
+    let half = read(&lake, &all);
+    assert!(half.doubled > 100, "{} samples are there twice", half.doubled);
+    assert_eq!(methods(&half, &all), answer);
+    let inner = Arc::clone(&objects.inner);
+    let whole = Lake::of(inner, ObjectPath::default(), "memory".into()).expect("a runtime");
+    compact(&whole, START_NS + 9 * HOUR_NS).expect("a lake that works");
+    let selected = read(&whole, &all);
+    assert_eq!((methods(&selected, &all), selected.doubled), (answer, 0));
+    assert_eq!(compact(&whole, START_NS + 9 * HOUR_NS).expect("a lake that works"), Default::default());
+}
+
+/// Nothing but the time seals the interval.
+#[test]
+fn an_interval_ends_after_its_time() {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let intervals = Intervals { every: Duration::from_millis(20), ..Intervals::default() };
+    let store = Store::open_for_lake(directory.path(), Retention::default(), intervals).expect("a store");
+    keep(&store, session("planted-25", 1), START_NS).expect("a store");
+    let spool = store.spool().expect("a store for a lake");
+    spool.wait();
+    assert!(spool.oldest().expect("a folder").is_some());
+}
+
 fn count_files(directory: &Path) -> usize {
     let entries =
         std::fs::read_dir(directory).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -237,10 +274,11 @@ fn count_files(directory: &Path) -> usize {
 fn an_outage_is_bridged_and_then_agents_are_not_acknowledged() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let is_away = Arc::new(AtomicBool::new(true));
-    let objects = Arc::new(Unreliable { inner: InMemory::new(), is_away: Arc::clone(&is_away) });
+    let objects = Arc::new(Unreliable { is_away: Arc::clone(&is_away), ..Unreliable::default() });
     let lake = Lake::of(objects, ObjectPath::from("some/prefix"), "memory".into()).expect("a runtime");
     // One interval fills this spool.
-    let store = Store::open_for_lake(directory.path(), Retention::default(), 1).expect("a store");
+    let intervals = Intervals { spool_bytes: 1, ..Intervals::default() };
+    let store = Store::open_for_lake(directory.path(), Retention::default(), intervals).expect("a store");
     let messages = session("planted-25", 1);
     let (first, second) = messages.split_at(messages.len() / 2);
     keep(&store, first.to_vec(), START_NS).expect("the spool has space");
@@ -260,10 +298,16 @@ fn an_outage_is_bridged_and_then_agents_are_not_acknowledged() {
 }
 
 /// An object store that is away at times.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Unreliable {
-    inner: InMemory,
+    inner: Arc<InMemory>,
     is_away: Arc<AtomicBool>,
+    /// How many files can be removed.
+    most_deletes: AtomicUsize,
+}
+
+fn refused() -> object_store::Error {
+    object_store::Error::Generic { store: "test", source: "503 Slow Down".into() }
 }
 
 impl std::fmt::Display for Unreliable {
@@ -281,7 +325,7 @@ impl ObjectStore for Unreliable {
         options: PutOptions,
     ) -> object_store::Result<PutResult> {
         if self.is_away.load(Ordering::Relaxed) {
-            return Err(object_store::Error::Generic { store: "test", source: "503 Slow Down".into() });
+            return Err(refused());
         }
         self.inner.put_opts(location, payload, options).await
     }
@@ -302,6 +346,13 @@ impl ObjectStore for Unreliable {
         &self,
         locations: BoxStream<'static, object_store::Result<ObjectPath>>,
     ) -> BoxStream<'static, object_store::Result<ObjectPath>> {
+        if self
+            .most_deletes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_err()
+        {
+            return locations.map(|_| Err(refused())).boxed();
+        }
         self.inner.delete_stream(locations)
     }
 

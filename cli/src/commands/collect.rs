@@ -61,7 +61,7 @@ fn open_destination(keep: &Keep) -> anyhow::Result<(Destination, Option<Arc<Stor
         }
         Keep::Store { directory, retention, lake, .. } => {
             let store = match lake {
-                Some(lake) => Store::open_for_lake(directory, *retention, lake.spool_bytes),
+                Some(lake) => Store::open_for_lake(directory, *retention, lake.intervals),
                 None => Store::open(directory, *retention),
             };
             let store = Arc::new(store.with_context(|| {

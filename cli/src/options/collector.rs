@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::parser::ValueSource;
@@ -15,12 +16,12 @@ use collector::address::Address;
 use collector::http::Access as HttpAccess;
 use collector::ingest::Access;
 use collector::source_path::SourcePath;
-use collector::store::Retention;
+use collector::store::{Intervals, Retention};
 use lake::storage::LakeUrl;
 use toml::{Table, Value};
 
 use crate::options::forward::{Forward, ForwardArguments};
-use crate::options::values::{Age, Size};
+use crate::options::values::{Age, Size, lake_every};
 
 /// Options of a server of the page.
 #[derive(Debug, Args)]
@@ -66,6 +67,10 @@ pub struct CollectorArguments {
     /// file:///PATH; needs --store, in which they wait for it
     #[arg(long, value_name = "URL", env = "TICKWALK_LAKE")]
     lake: Option<LakeUrl>,
+    /// Time between uploads to the lake, 10s to 1h; a longer one makes fewer requests and larger files, and the lake is
+    /// behind by as much [default: 1m]
+    #[arg(long, value_name = "TIME", env = "TICKWALK_LAKE_EVERY", value_parser = lake_every)]
+    lake_every: Option<Duration>,
     /// Bytes that wait on the disk while the lake is away; beyond, agents are not acknowledged and keep their data
     /// [default: 4G]
     #[arg(long, value_name = "SIZE", env = "TICKWALK_LAKE_SPOOL")]
@@ -124,9 +129,6 @@ pub struct CollectorArguments {
 /// Address of the HTTP server by default.
 const DEFAULT_HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4172);
 
-/// Bytes that wait for a lake by default: about an hour of a hundred busy JVMs.
-const DEFAULT_SPOOL: u64 = 4 << 30;
-
 /// Options in effect.
 #[derive(Debug)]
 pub struct CollectorOptions {
@@ -182,8 +184,7 @@ pub enum Keep {
 #[derive(Debug)]
 pub struct LakeOptions {
     pub url: LakeUrl,
-    /// Maximum bytes that wait.
-    pub spool_bytes: u64,
+    pub intervals: Intervals,
 }
 
 impl fmt::Display for Keep {
@@ -239,10 +240,9 @@ impl CollectorArguments {
             "--insecure has no effect on {}; leave it out",
             self.listen
         );
-        ensure!(
-            self.lake.is_some() || self.lake_spool.is_none() || self.store.is_none(),
-            "--lake-spool has no effect without --lake; add --lake or leave it out"
-        );
+        if let (None, Some(_), Some(option)) = (&self.lake, &self.store, self.option_of_lake()) {
+            bail!("{option} has no effect without --lake; add --lake or leave it out");
+        }
         let forward = self.forward.resolve(self.store.is_some())?;
         let keep = match self.store {
             None => Keep::Recordings(self.dir),
@@ -259,8 +259,12 @@ impl CollectorArguments {
                         hours: time(self.keep_hours, default.hours),
                     },
                     lake: self.lake.map(|url| {
-                        let spool_bytes = self.lake_spool.map_or(DEFAULT_SPOOL, |Size(bytes)| bytes);
-                        Box::new(LakeOptions { url, spool_bytes })
+                        let default = Intervals::default();
+                        let intervals = Intervals {
+                            every: self.lake_every.unwrap_or(default.every),
+                            spool_bytes: self.lake_spool.map_or(default.spool_bytes, |Size(bytes)| bytes),
+                        };
+                        Box::new(LakeOptions { url, intervals })
                     }),
                     http: self.http.unwrap_or(DEFAULT_HTTP),
                     page: self.page,
@@ -278,11 +282,19 @@ impl CollectorArguments {
         })
     }
 
+    /// Returns an option that was given and has an effect on a lake only.
+    fn option_of_lake(&self) -> Option<&'static str> {
+        let spool = self.lake_spool.map(|_| "--lake-spool");
+        self.lake_every.map(|_| "--lake-every").or(spool)
+    }
+
     /// Returns an option that was given and has an effect on a store only.
     fn option_of_store(&self) -> Option<&'static str> {
+        if let Some(option) = self.option_of_lake() {
+            return Some(option);
+        }
         let given = [
             ("--lake", self.lake.is_some()),
-            ("--lake-spool", self.lake_spool.is_some()),
             ("--http", self.http.is_some()),
             ("--http-token-file", self.page.http_token_file.is_some()),
             ("--http-insecure", self.page.http_insecure),
@@ -368,6 +380,10 @@ mod tests {
         assert_eq!((retention.age.as_secs(), retention.bytes), (60, 1 << 30));
         assert_eq!(retention.minutes, Retention::default().minutes);
         assert!(http.ip().is_loopback() && page.http_insecure && page.source_path.len() == 2);
+        let lake = ["--lake", "file:///b", "--lake-every", "5m"];
+        let options = parsed(file, &lake).expect("a lake");
+        let Keep::Store { lake: Some(lake), .. } = options.keep else { panic!("a lake") };
+        assert_eq!(lake.intervals, Intervals { every: Duration::from_secs(300), ..Intervals::default() });
         let options = parsed(file, &["--dir", "/b"]).expect("a directory in place of the store");
         assert!(matches!(options.keep, Keep::Recordings(directory) if directory == Path::new("/b")));
         let options = parsed("listen = \"[::1]:1\"\nmax_connections = 7", &[]).expect("good file");
@@ -387,6 +403,8 @@ mod tests {
             "forward_header = \"a=b\"",
             "[forward]\nfrom = \"a\"",
             "tls_cert = \"a\"",
+            "store = \"/a\"\nlake = \"file:///b\"\nlake_every = \"9s\"",
+            "store = \"/a\"\nlake_every = \"5m\"",
             "[store]\na = 1",
         ] {
             assert!(parsed(text, &[]).is_err(), "{text}");

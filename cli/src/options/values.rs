@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -85,6 +86,14 @@ impl TypedValueParser for Offered {
     }
 }
 
+/// Reads the time of an interval of a lake. An hour is that of a folder; the samples of a shorter time than 10 s make
+/// files that are mostly fixed parts.
+pub fn lake_every(text: &str) -> Result<Duration, &'static str> {
+    const EXPECTED: &str = "write a time from 10s to 1h with its unit (s, m or h), for example 5m";
+    const RANGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(3600);
+    duration_ns(text).map(Duration::from_nanos).filter(|every| RANGE.contains(every)).ok_or(EXPECTED)
+}
+
 /// Reads a number of rows; the most is that of the HTTP API.
 pub fn rows(text: &str) -> Result<usize, &'static str> {
     const EXPECTED: &str = "write a number of rows from 1 to 10000";
@@ -106,6 +115,11 @@ mod tests {
         let bytes = |text: &str| text.parse::<Size>().ok().map(|Size(bytes)| bytes);
         assert_eq!(["16M", "16m", "16777216"].map(bytes), [Some(16 << 20); 3]);
         assert_eq!(["20g", "1T"].map(bytes), [Some(20 << 30), Some(1 << 40)]);
+        let every = |text: &str| lake_every(text).ok().map(|every| every.as_secs());
+        assert_eq!(
+            ["10s", "1h", "5m", "9s", "61m", "60"].map(every),
+            [Some(10), Some(3600), Some(300), None, None, None]
+        );
         assert_eq!(["1M", "0", "20k", "G"].map(bytes), [None; 4]);
     }
 }

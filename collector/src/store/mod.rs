@@ -48,7 +48,7 @@ pub use error::StoreError;
 pub use follow::{Follower, StoredSamples};
 pub use read::View;
 pub use rollup::Level;
-pub use shared::{Retention, Status};
+pub use shared::{Intervals, Retention, Status};
 pub use tally::Tally;
 
 use damage::SetAside;
@@ -88,23 +88,32 @@ impl Store {
         Store::start(directory, retention, None)
     }
 
-    /// Opens a store whose samples go into a lake as well: they wait in [`spool`](Store::spool), up to `limit` bytes.
+    /// Opens a store whose samples go into a lake as well: they wait in [`spool`](Store::spool).
     ///
     /// # Errors
     /// As [`open`](Store::open).
-    pub fn open_for_lake(directory: &Path, retention: Retention, limit: u64) -> Result<Store, StoreError> {
-        Store::start(directory, retention, Some(limit))
+    pub fn open_for_lake(
+        directory: &Path,
+        retention: Retention,
+        intervals: Intervals,
+    ) -> Result<Store, StoreError> {
+        Store::start(directory, retention, Some(intervals))
     }
 
-    fn start(directory: &Path, retention: Retention, spool_bytes: Option<u64>) -> Result<Store, StoreError> {
+    fn start(
+        directory: &Path,
+        retention: Retention,
+        intervals: Option<Intervals>,
+    ) -> Result<Store, StoreError> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let mut shared = open_shared(directory, retention, false)?;
-        if let Some(limit) = spool_bytes {
+        if let Some(Intervals { every, spool_bytes }) = intervals {
             let mut committed = 0;
             for partition in shared.partitions.read().iter() {
                 committed = partition.last_interval()?.max(committed);
             }
-            shared.spool = Some(Arc::new(Spool::open(&directory.join(SPOOL), limit, committed)?));
+            shared.spool = Some(Arc::new(Spool::open(&directory.join(SPOOL), spool_bytes, committed)?));
+            shared.fold_every = every;
         }
         let shared = Arc::new(shared);
         let (sender, receiver) = sync_channel(WAITING);

@@ -31,11 +31,30 @@ pub struct Retention {
     pub hours: Duration,
 }
 
+/// Time between folds of a store without a lake.
+const FOLD_EVERY: Duration = Duration::from_secs(60);
+
 const DAY: Duration = Duration::from_secs(86_400);
 
 impl Default for Retention {
     fn default() -> Self {
         Retention { age: 90 * DAY, bytes: 20 << 30, samples: 2 * DAY, minutes: 14 * DAY, hours: 60 * DAY }
+    }
+}
+
+/// Intervals of a lake that a store fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intervals {
+    /// Longest time of an interval; one with very many samples ends earlier.
+    pub every: Duration,
+    /// Most bytes of intervals that wait on the disk.
+    pub spool_bytes: u64,
+}
+
+impl Default for Intervals {
+    /// 4 GB are about an hour of a hundred busy JVMs.
+    fn default() -> Self {
+        Intervals { every: FOLD_EVERY, spool_bytes: 4 << 30 }
     }
 }
 
@@ -87,6 +106,8 @@ pub(super) struct Shared {
     pub(super) dictionary_reader: Arc<DictionaryReader>,
     /// Intervals for a lake, if the store fills one.
     pub(super) spool: Option<Arc<Spool>>,
+    /// Time between folds.
+    pub(super) fold_every: Duration,
     /// Keeps other processes out of the directory.
     _lock: File,
 }
@@ -112,6 +133,7 @@ impl Shared {
             early_start: Mutex::new(EarlyStart { not_before: Instant::now(), last_began: None }),
             dictionary_reader: Arc::default(),
             spool: None,
+            fold_every: FOLD_EVERY,
             _lock: lock,
         }
     }

@@ -1,4 +1,4 @@
-//! The writer thread: group commits, a fold once a minute, and upkeep.
+//! The writer thread: group commits, regular folds, and upkeep.
 //!
 //! Messages that arrive during a commit are committed together by the next one, so the number of commits follows the
 //! speed of the disk and not the number of agents.
@@ -39,8 +39,8 @@ const FOLD_DEFINITIONS: usize = 64 << 20;
 /// Messages are refused while this many samples cannot be folded.
 const MOST_SAMPLES: usize = 4 * FOLD_SAMPLES;
 
-/// Time between folds.
-const FOLD_EVERY: Duration = Duration::from_secs(60);
+/// Time between rounds of upkeep.
+const UPKEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Minimum time between early partitions while connected sessions fill most of the memory: a new partition frees
 /// little then.
@@ -86,9 +86,10 @@ pub(super) fn call(
 }
 
 pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
-    let mut fold_at = Instant::now() + FOLD_EVERY;
+    let (mut fold_at, mut upkeep_at) = (Instant::now() + shared.fold_every, Instant::now() + UPKEEP_EVERY);
     loop {
-        let mut next = match requests.recv_timeout(fold_at.saturating_duration_since(Instant::now())) {
+        let until_due = fold_at.min(upkeep_at).saturating_duration_since(Instant::now());
+        let mut next = match requests.recv_timeout(until_due) {
             Ok(request) => Some(request),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
@@ -112,16 +113,17 @@ pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
             commit(shared, appends);
             begin_early_if_full(shared);
         }
-        let is_due = Instant::now() >= fold_at;
-        if is_due || !folds.is_empty() || is_full(shared) {
+        let now = Instant::now();
+        if now >= fold_at || !folds.is_empty() || is_full(shared) {
+            fold_at = now + shared.fold_every;
             let result = fold(shared);
             for reply in folds {
                 // The caller may have gone.
                 let _ = reply.send(result.map(|()| 0));
             }
         }
-        if is_due {
-            fold_at = Instant::now() + FOLD_EVERY;
+        if now >= upkeep_at {
+            upkeep_at = now + UPKEEP_EVERY;
             if let Err(error) = upkeep::run(shared, now_s()) {
                 tracing::warn!(%error, "upkeep of the store failed; it is retried in a minute");
             }
@@ -163,7 +165,7 @@ fn begin_early_if_full(shared: &Shared) {
             shared.status.lock().early_partitions += 1;
         }
         Err(error) => {
-            early.not_before = now + FOLD_EVERY;
+            early.not_before = now + UPKEEP_EVERY;
             tracing::error!(%error, "the next partition cannot be created; this is retried in a minute");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use collector::http::{HttpServer, Probe};
-use collector::store::{Retention, Store};
+use collector::store::{Intervals, Retention, Store};
 use lake::read::source::LakeSource;
 use lake::storage::Lake;
 use lake::write::upload::upload_oldest;
@@ -21,8 +21,8 @@ fn a_lake_is_shown_for_the_last_hour_and_compared() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let url = format!("file://{}", directory.path().join("lake").display()).parse().expect("a URL");
     let lake = Lake::create(&url).expect("a directory");
-    let store = Store::open_for_lake(&directory.path().join("store"), Retention::default(), 1 << 30)
-        .expect("a store");
+    let path = directory.path().join("store");
+    let store = Store::open_for_lake(&path, Retention::default(), Intervals::default()).expect("a store");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that was set");
     let now_ns = u64::try_from(now.as_nanos()).expect("this century");
     // The second one is not of the last hour.
