@@ -24,15 +24,27 @@ impl ObjectStore {
     /// # Panics
     /// If it does not start.
     pub fn start(directory: &Path) -> ObjectStore {
+        Self::serve(directory, "http://127.0.0.1", &[])
+    }
+
+    /// Like [`start`](Self::start), over TLS with the PEM files of a certificate for `localhost` and its key.
+    ///
+    /// # Panics
+    /// Like [`start`](Self::start).
+    pub fn start_tls(directory: &Path, certificate: &Path, key: &Path) -> ObjectStore {
+        Self::serve(directory, "https://localhost", &[certificate, key])
+    }
+
+    fn serve(directory: &Path, origin: &str, certificate: &[&Path]) -> ObjectStore {
         let mut command = python::reader("object_store");
-        command.arg(directory).arg(BUCKET).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(directory).arg(BUCKET).args(certificate).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("python3 starts");
         let commands = child.stdin.take().expect("a piped stdin");
         let mut answers = BufReader::new(child.stdout.take().expect("a piped stdout"));
         let mut line = String::new();
         answers.read_line(&mut line).expect("text");
         let port = line.trim().strip_prefix("ready ").expect("the server is ready");
-        let endpoint = format!("http://127.0.0.1:{port}");
+        let endpoint = format!("{origin}:{port}");
         ObjectStore { child, commands, answers, directory: directory.to_owned(), endpoint }
     }
 

@@ -1,11 +1,11 @@
-"""Compares Tickwalk, DuckDB, ClickHouse and Spark on ten questions about one lake.
+"""Compares Tickwalk, DuckDB, ClickHouse, DataFusion and Spark on ten questions about one lake.
 
   python3 java-tests/measure lake-engines [--jdk NAME] [--agents N] [--without ENGINE]...
 
 N agents (12) replay two minutes of recordings of real JVMs to a collector with a lake in a directory. The questions and
 their SQL are in java-tests/harness/readers/lake_sql.py and collector/lake/sql. Prints the number of rows of each answer;
 ends with 1 if an engine answers differently, to the nanosecond.
-Prerequisites: java-tests/fetch --clickhouse --spark and cargo build --release -p cli -p collector --bins --example fleet.
+Prerequisites: java-tests/fetch --clickhouse --datafusion --spark and cargo build --release -p cli -p collector --bins --example fleet.
 """
 
 import argparse
@@ -19,8 +19,8 @@ import tempfile
 from measure import lake_chaos
 from measure.harness import HERE, binary, complain, fail, java
 
-ENGINES = ["duckdb", "clickhouse", "spark"]
-FETCHED = {"clickhouse": HERE / ".cache/clickhouse", "spark": HERE / ".cache/programs/spark"}
+ENGINES = ["duckdb", "clickhouse", "datafusion", "spark"]
+FETCHED = {"clickhouse": HERE / ".cache/clickhouse", "datafusion": HERE / ".cache/datafusion", "spark": HERE / ".cache/programs/spark"}
 SECONDS, SPEED, SERVICES = 6, 20, 3
 
 
@@ -48,7 +48,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tickwalk-lake-") as scratch:
         lake = fill(pathlib.Path(scratch), options.agents)
         complain("the lake is filled")
-        command = [sys.executable, HERE / "harness/readers/lake_sql.py", lake, "service-0", binary("tickwalk"), *engines]
+        command = [sys.executable, HERE / "harness/readers/lake_sql.py", lake, "shop/0", binary("tickwalk"), *engines]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     answers = json.loads(done.stdout)
     own, wrong = answers["tickwalk"], []

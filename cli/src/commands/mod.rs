@@ -90,7 +90,7 @@ enum Verb {
     Serve(serve::Arguments),
     /// Write a page with flame graph, methods and threads as one HTML file
     Flamegraph(flamegraph::Arguments),
-    /// Compact a lake of Parquet files, or remove old ones
+    /// Compact a lake of Parquet files, remove old ones, or print views for SQL engines
     Lake(lake::Arguments),
     /// Write a profile in the format of another tool
     Export(export::Arguments),

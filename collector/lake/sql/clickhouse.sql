@@ -1,11 +1,13 @@
 -- Views over a lake of Tickwalk for ClickHouse 25.3 and newer, and chDB.
 --
--- Replace LAKE by what reads the files: s3('https://bucket.s3.amazonaws.com/path/**/{table}-*.parquet') with the name of
--- the table in place of {table}, or file('/path/**/{table}-*.parquet'). Hive partitioning gives the column service.
+--   tickwalk lake sql clickhouse s3://profiles/tickwalk | clickhouse client --multiquery
+--
+-- The files are read by s3() or file(); change these for credentials or another endpoint. Hive partitioning gives the
+-- column service, as the folder has it: with %XX.
 
 -- A row for each sample. Rows that two collectors have, because an agent sent a message again, are there once.
 CREATE OR REPLACE VIEW samples AS
-SELECT * FROM LAKE(samples)
+SELECT * REPLACE (decodeURLComponent(service) AS service) FROM LAKE(samples)
 ORDER BY stop = '[unknown]'
 LIMIT 1 BY session, sequence, row;
 
@@ -17,7 +19,7 @@ GROUP BY stack_id;
 
 -- The latest account of each session from each collector.
 CREATE OR REPLACE VIEW accounts AS
-SELECT * EXCEPT (introduction, statistics) FROM LAKE(accounts)
+SELECT * EXCEPT (introduction, statistics) REPLACE (decodeURLComponent(service) AS service) FROM LAKE(accounts)
 ORDER BY sequence DESC
 LIMIT 1 BY session, writer;
 

@@ -1,7 +1,6 @@
 -- Views over a lake of Tickwalk for DuckDB 1.3 and newer.
 --
---   SET VARIABLE lake = 's3://profiles/tickwalk';
---   .read duckdb.sql
+--   tickwalk lake sql duckdb s3://profiles/tickwalk > lake.sql && duckdb -init lake.sql
 --   SELECT * FROM hot_methods('shop', now() - INTERVAL 1 HOUR, now()) ORDER BY self_ns DESC LIMIT 20;
 --
 -- Conditions on service, date and hour select folders, so queries with them read little.

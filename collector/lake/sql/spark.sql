@@ -1,6 +1,6 @@
 -- Views over a lake of Tickwalk for Spark 4.0 and newer.
 --
--- Replace LAKE by the URL of the lake, s3a://profiles/tickwalk or file:///path; `spark-sql -i spark.sql` then has
+--   tickwalk lake sql spark s3://profiles/tickwalk > lake.sql && spark-sql -i lake.sql
 --
 --   SELECT * FROM hot_methods('shop', now() - INTERVAL 1 HOUR, now()) ORDER BY self_ns DESC LIMIT 20;
 --

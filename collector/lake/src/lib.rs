@@ -14,6 +14,7 @@
 //! - [`layout`]: names of folders and files.
 //! - [`table`]: samples, stacks and accounts, in memory and in files.
 //! - [`storage`]: a place in object storage, or a directory.
+//! - [`sql`]: views for SQL engines.
 //! - [`write`]: from samples in memory to files in the lake.
 //! - [`read`]: a selection as a source of samples.
 //! - [`upkeep`]: compaction and retention.
@@ -21,6 +22,7 @@
 
 pub mod layout;
 pub mod read;
+pub mod sql;
 pub mod storage;
 pub mod table;
 pub mod upkeep;

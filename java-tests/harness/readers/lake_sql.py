@@ -1,7 +1,7 @@
-"""Answers ten questions about a lake in a directory by Tickwalk, and by SQL engines with the views in collector/lake/sql.
+"""Answers ten questions about a lake in a directory by Tickwalk, and by SQL engines with the views that it prints.
 
 usage: lake_sql.py DIRECTORY SERVICE TICKWALK ENGINE...
-TICKWALK is the path of the command; engines are duckdb, clickhouse and spark (with JAVA_HOME in the environment).
+TICKWALK is the path of the command; engines are duckdb, clickhouse, datafusion and spark (with JAVA_HOME in the environment).
 Prints {engine: {question: rows}} as JSON, the rows sorted; one engine is "tickwalk", and with clickhouse one is
 "dashboard", which has the answers to the queries of collector/lake/grafana/dashboard.json. The collectors of the lake must not
 have received anything twice, or accounts differ.
@@ -19,7 +19,6 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 LAKE = HERE.parents[2] / "collector/lake"
-SQL = LAKE / "sql"
 CACHE = HERE.parents[1] / ".cache"
 UTC = datetime.timezone.utc
 # The price of an hour of one CPU.
@@ -56,6 +55,12 @@ def questions(selection):
     yield "accounts", "session, kernel_ns, sampled_ns", f"accounts WHERE service = '{selection.service}'", None
 
 
+def statements(views):
+    """Yields the statements of a script without its comments."""
+    text = "\n".join(line for line in views.splitlines() if not line.startswith("--"))
+    yield from filter(str.strip, text.split(";\n"))
+
+
 def plain(value):
     """Returns a value as all engines print it: times in UTC, numbers as numbers."""
     if isinstance(value, datetime.datetime):
@@ -72,12 +77,12 @@ def rows(found):
 
 
 class DuckDb:
-    def __init__(self, directory):
+    def __init__(self, views):
         import duckdb
 
         self.connection = duckdb.connect()
-        self.connection.execute("SET TimeZone = 'UTC'; SET VARIABLE lake = ?", [directory])
-        self.connection.execute((SQL / "duckdb.sql").read_text())
+        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection.execute(views)
 
     def span(self, service):
         return self.connection.execute("SELECT min(time), max(time) FROM samples WHERE service = ?", [service]).fetchone()
@@ -92,16 +97,13 @@ class DuckDb:
 
 
 class ClickHouse:
-    def __init__(self, directory):
+    def __init__(self, views):
         sys.path.append(str(CACHE / "clickhouse"))
         from chdb import session
 
-        text = re.sub(r"LAKE\((\w+)\)", lambda match: f"file('{directory}/**/{match[1]}-*.parquet')",
-                      (SQL / "clickhouse.sql").read_text())
         self.session = session.Session()
-        for statement in text.split(";\n"):
-            if statement.strip():
-                self.session.query(statement)
+        for statement in statements(views):
+            self.session.query(statement)
 
     @staticmethod
     def literal(value):
@@ -132,9 +134,37 @@ class ClickHouse:
                 for name, query in queries.items()}
 
 
+class DataFusion:
+    def __init__(self, views):
+        sys.path.append(str(CACHE / "datafusion"))
+        from datafusion import SessionContext
+
+        self.context = SessionContext()
+        for statement in statements(views):
+            self.context.sql(statement).collect()
+
+    @staticmethod
+    def literal(value):
+        if isinstance(value, datetime.datetime):
+            return f"TIMESTAMP '{value:%Y-%m-%dT%H:%M:%SZ}'"
+        return repr(value) if isinstance(value, float) else f"'{value}'"
+
+    def ask(self, columns, source, arguments):
+        if arguments is None:
+            query = f"SELECT {columns} FROM {source}"
+        else:
+            query = f"EXECUTE {source}({', '.join(map(self.literal, arguments.values()))})"
+        names = [column.rpartition(" ")[2] for column in columns.split(", ")]
+        found = (row for batch in self.context.sql(query).collect() for row in batch.to_pylist())
+        return [[row[name] for name in names] for row in found]
+
+    def answers(self, selection):
+        return {name: rows(self.ask(*question)) for name, *question in questions(selection)}
+
+
 class Spark:
-    def __init__(self, directory):
-        self.views = (SQL / "spark.sql").read_text().replace("LAKE", f"file://{directory}")
+    def __init__(self, views):
+        self.views = views
 
     @staticmethod
     def literal(value):
@@ -250,15 +280,20 @@ class Tickwalk:
         }.items()}
 
 
-ENGINES = {"duckdb": DuckDb, "clickhouse": ClickHouse, "spark": Spark}
+ENGINES = {"duckdb": DuckDb, "clickhouse": ClickHouse, "datafusion": DataFusion, "spark": Spark}
+
+
+def open_engine(engine, directory, tickwalk):
+    command = [tickwalk, "lake", "sql", engine, pathlib.Path(directory).as_uri()]
+    return ENGINES[engine](subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def main():
     directory, service, tickwalk, *engines = sys.argv[1:]
-    selection = Selection(service, *DuckDb(directory).span(service))
+    selection = Selection(service, *open_engine("duckdb", directory, tickwalk).span(service))
     answers = {"tickwalk": Tickwalk(directory, tickwalk).answers(selection)}
     for engine in engines:
-        connected = ENGINES[engine](directory)
+        connected = open_engine(engine, directory, tickwalk)
         answers[engine] = connected.answers(selection)
         if engine == "clickhouse":
             answers["dashboard"] = connected.dashboard(selection)

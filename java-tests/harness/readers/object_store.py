@@ -1,6 +1,7 @@
 """An S3 server for tests of the lake: localbucket, behind a proxy that fails on demand.
 
-usage: object_store.py DIRECTORY BUCKET
+usage: object_store.py DIRECTORY BUCKET [CERTIFICATE KEY]
+With the PEM files of a certificate and its key, it accepts TLS only.
 Objects are files in DIRECTORY/BUCKET. Prints "ready PORT", then reads commands from standard input, a line each, and
 answers each with the requests so far, by method, as a line of JSON:
   fault KEY NAME     requests with this access key fail in this way from now on (a method of `Faults`)
@@ -16,6 +17,7 @@ import logging
 import pathlib
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -126,9 +128,13 @@ class Server(http.server.ThreadingHTTPServer):
         """Connections that a fault or a killed collector breaks are no error here."""
 
 
-def serve(handler):
+def serve(handler, certificate=()):
     """Starts a server; returns its address."""
     server = Server(("127.0.0.1", 0), handler)
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate)
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.server_address
 
@@ -139,7 +145,7 @@ def main():
     # The server logs each request.
     logging.disable()
     store = Proxy.store = Store(directory)
-    print("ready", serve(Proxy)[1], flush=True)
+    print("ready", serve(Proxy, sys.argv[3:])[1], flush=True)
     for line in sys.stdin:
         command, *words = line.split()
         if command == "fault":

@@ -9,7 +9,6 @@ mod names;
 mod rows;
 mod sessions;
 pub mod source;
-mod sql;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -30,6 +29,7 @@ use proto::v1::FrameKind;
 use rustc_hash::FxHashSet;
 
 use crate::layout::{Table, service_folder};
+use crate::sql;
 use crate::storage::{Entry, Lake, LakeError};
 use crate::table::accounts::read_group;
 use crate::table::columns::{Group, range_of};
@@ -113,8 +113,7 @@ impl Selected {
         wanted: &Wanted<'_>,
         limits: Limits,
     ) -> Result<Selected, LakeError> {
-        let too_large =
-            |size: String| LakeError::TooLarge(size, sql::command(fetcher.lake, wanted, &index.times));
+        let too_large = |size: String| too_large(size, fetcher.lake, wanted, &index.times);
         let whole = |rows, stacks: &Stacks, sessions| {
             let selected = Selected::of(rows, stacks, sessions, fetcher.done.get());
             selected.ok_or_else(|| too_large("more stacks than fit into memory".to_owned()))
@@ -185,7 +184,7 @@ impl Index {
         let is_exact = is_of_services || wanted.processes.is_empty();
         if wanted.has_samples && is_exact && bytes > limits.bytes {
             let size = format!("files of {} MB", count(bytes >> 20));
-            return Err(LakeError::TooLarge(size, sql::command(fetcher.lake, wanted, &times)));
+            return Err(too_large(size, fetcher.lake, wanted, &times));
         }
         let mut sessions = Sessions::default();
         let decode = |group: &Group<'_>| {
@@ -212,6 +211,12 @@ impl Index {
         let all = self.sessions.iter().filter(|(id, session)| is_selected(**id, session));
         all.map(|(id, session)| (*id, session.clone())).collect()
     }
+}
+
+/// Returns the error of a selection of this size, with a command for an engine.
+fn too_large(size: String, lake: &Lake, wanted: &Wanted<'_>, times: &Times) -> LakeError {
+    let service = wanted.processes.first().map(String::as_str);
+    LakeError::TooLarge(size, sql::command(&lake.to_string(), service, times.span_us()))
 }
 
 /// Returns the bytes of the files with samples.

@@ -122,3 +122,26 @@ pub fn dictionary(stacks: &Stacks) -> Option<(Dictionary, FxHashMap<i64, u32>)> 
     let is_whole = numbers.values().all(|&number| number != 0);
     is_whole.then_some((dictionary, numbers))
 }
+
+#[cfg(test)]
+mod tests {
+    use profile::dictionary::entries::MAX_DEPTH;
+
+    use super::*;
+
+    /// A dictionary has the unknown stack in place of one that it does not take.
+    #[test]
+    fn a_stack_that_no_dictionary_takes_does_not_become_unknown() {
+        let stacks = |depth| {
+            let mut stacks = Stacks::default();
+            let mut text = |text: &str| stacks.texts.number(text.as_bytes());
+            let (stop, name, kind) = (text("end_of_stack"), text("deep"), text("native"));
+            stacks.frames.push(Frame { name, kind, ..Frame::default() });
+            stacks.rows.insert(1, Stack { stop, frames: vec![0; depth] });
+            stacks
+        };
+        let (_, numbers) = dictionary(&stacks(100)).expect("a dictionary takes it");
+        assert_ne!(numbers[&1], 0);
+        assert!(dictionary(&stacks(MAX_DEPTH as usize + 2)).is_none());
+    }
+}

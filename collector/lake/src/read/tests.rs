@@ -147,7 +147,7 @@ fn a_selection_that_is_too_large_is_refused_with_a_query_for_an_engine() {
         let text = refused.map(drop).expect_err("too large").to_string();
         assert!(text.starts_with(&format!("the selection has {size}")), "{text}");
         let query = "FROM hot_methods('shop', to_timestamp(1795924800), to_timestamp(1795928460))";
-        assert!(text.contains(query) && text.contains("lake = 's3://profiles'"), "{text}");
+        assert!(text.contains(query) && text.contains("lake sql duckdb \"s3://profiles\""), "{text}");
         assert!(!text.contains('\n'));
     }
 }

@@ -77,6 +77,11 @@ impl LakeUrl {
             .iter()
             .any(|scheme| text.starts_with(scheme))
     }
+
+    /// Returns the directory of a `file://` URL.
+    pub fn directory(&self) -> Option<PathBuf> {
+        self.0.to_file_path().ok()
+    }
 }
 
 impl FromStr for LakeUrl {
@@ -180,7 +185,7 @@ impl Lake {
     /// # Errors
     /// As [`open`](Lake::open), and if the directory cannot be made.
     pub fn create(url: &LakeUrl) -> Result<Lake, LakeError> {
-        if let Ok(path) = url.0.to_file_path() {
+        if let Some(path) = url.directory() {
             std::fs::create_dir_all(path)?;
         }
         Lake::open(url)
@@ -188,7 +193,7 @@ impl Lake {
 
     /// Opens a directory as a lake.
     fn of_directory(url: &LakeUrl) -> Result<Lake, LakeError> {
-        let path: PathBuf = url.0.to_file_path().map_err(|()| LakeError::Url(url.to_string()))?;
+        let path = url.directory().ok_or_else(|| LakeError::Url(url.to_string()))?;
         if !path.is_dir() {
             return Err(LakeError::NoDirectory(url.clone()));
         }
