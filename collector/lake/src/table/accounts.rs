@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn time_that_another_writer_received_is_not_unfinished() {
         let mut session = Session::default();
-        session.sampled_ns = 10;
         session.add_statistics(Statistics { kernel_ns: 300, sampled_ns: 280, ..Statistics::default() });
+        session.sampled_ns = 10;
         let cpu = Account::of(9, 1, &session).cpu_time();
         assert_eq!((cpu.kernel, cpu.sampled, cpu.unfinished), (300, 280, 20));
     }
