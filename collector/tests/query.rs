@@ -182,6 +182,10 @@ fn every_view_of_time_adds_up_to_the_whole() {
             let timeline = both.ask("timeline", bucket);
             let rows = timeline["rows"].as_array().expect("rows");
             assert_eq!(rows.iter().map(|row| sum(&row["cpu_ns"])).sum::<u64>(), whole, "{bucket:?}");
+            // Rows that are left out are not missing in the sum.
+            let busiest = both.ask("timeline", &[bucket, &[("limit", "1")]].concat());
+            let shown = sum(&busiest["rows"][0]["cpu_ns"]);
+            assert_eq!(shown + busiest["left_out_ns"].as_u64().expect("number"), whole, "{bucket:?}");
         }
     }
     let threads = both.ask("threads", &[("limit", "1000")]);

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use profile::query::difference::{Methods, method_differences};
+use profile::query::modes::Modes;
 use profile::query::regression::{CONFIDENCE, Rules, Verdict, check_runs};
 use profile::query::view::differences;
 
@@ -102,6 +103,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         };
         let before = side(&first, arguments.also_before, &of_before)?;
         let after = side(second.as_ref().unwrap_or(&first), arguments.also_after, &of_after)?;
+        for (before, after) in before.iter().zip(&after) {
+            Modes::check(&before.modes, &after.modes)?;
+        }
         let verdict = Verdict::of(&before, &after, rules)?;
         return arguments.output.write(&verdict);
     }
@@ -118,6 +122,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Some(after) => {
             let before = verdict::methods(&first, [&both[..], &of_before].concat())?;
             let after = verdict::methods(after, [&both[..], &of_after].concat())?;
+            Modes::check(&before.modes, &after.modes)?;
             let rows = method_differences(&before, &after);
             match format == Format::Json {
                 true => (serde_json::to_string_pretty(&rows[..rows.len().min(limit)])? + "\n").into_bytes(),

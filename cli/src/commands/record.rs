@@ -60,7 +60,7 @@ pub struct Arguments {
     #[arg(long, requires = "ssh")]
     dry_run: bool,
     /// Program to run, with its arguments
-    #[arg(last = true, required_unless_present = "pid", value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required_unless_present = "pid", value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

@@ -31,7 +31,7 @@ impl FromStr for Target {
 pub enum NoTarget {
     #[error("no JVM has '{0}' in its command; 'tickwalk list' shows the JVMs of this machine")]
     None(String),
-    #[error("'{0}' stands for several JVMs; name one of them by its process id:\n{rows}", rows = lines(.1))]
+    #[error("'{0}' stands for several JVMs; name one of them by its process id: {rows}", rows = listed(.1))]
     Several(String, Vec<Row>),
     #[error("cannot read /proc: {0}")]
     Unreadable(#[from] std::io::Error),
@@ -70,13 +70,13 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-fn lines(rows: &[Row]) -> String {
+fn listed(rows: &[Row]) -> String {
     const SHOWN_CHARACTERS: usize = 80;
     let line = |row: &Row| {
         let program: String = row.program.chars().take(SHOWN_CHARACTERS).collect();
-        format!("  {}  {program}", row.pid)
+        format!("{} ({program})", row.pid)
     };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    rows.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -110,10 +110,8 @@ mod tests {
         assert_eq!(pid("worker.jar"), Some(2));
         assert_eq!(pid("Admin"), Some(3), "a part of the command");
         let several = chosen("example", jvms()).expect_err("two").to_string();
-        assert!(
-            several.contains("\n  1  com.example.Shop --port 80\n  3  com.example.ShopAdmin"),
-            "{several}"
-        );
+        assert!(several.contains(": 1 (com.example.Shop --port 80), 3 (com.example.ShopAdmin)"), "{several}");
+        assert!(!several.contains('\n'), "{several}");
         assert!(matches!(chosen("other", jvms()), Err(NoTarget::None(_))));
         assert!(matches!(chosen("jps", jvms()), Err(NoTarget::Several(..))));
         assert_eq!(chosen("jps", vec![row(7, "A")]).ok(), Some(7));

@@ -250,6 +250,9 @@ fn a_file_answers_as_the_collector_does() {
             rows.map(|row| format!("{} {} {}", row["name"], row["before_ns"], row["after_ns"])).collect()
         };
         assert_eq!(changes(&found), changes(&expected), "{name}");
+        let left_out = "source.ask('timeline', [['by', 'thread'], ['limit', '1']])";
+        let expected = answer(&store, "timeline", &[("by", "thread"), ("limit", "1")]);
+        assert_eq!(page.value(left_out)["left_out_ns"], expected["left_out_ns"], "{name}");
         let timeline = page.value("source.ask('timeline', [['by', 'thread'], ['limit', '100']])");
         let expected = answer(&store, "timeline", &[("by", "thread")]);
         let sums = |timeline: &Value| -> Vec<(String, f64)> {

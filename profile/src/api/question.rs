@@ -140,7 +140,7 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
 fn callers_text(source: &dyn Source, parameters: &Parameters, now_ns: u64) -> Result<Answer, QueryError> {
     let (method, selection) = (parameters.method()?, &parameters.selection);
     let (flat, _) = Flat::of(source, selection, now_ns)?;
-    let method = flat.find(method).ok_or_else(|| QueryError::NoMethod(method.to_owned()))?;
+    let method = flat.find(method)?;
     let (tree, _) = Tree::plain_callers(source, selection, &method.name, now_ns)?;
     let time = Modes::of(source, selection, now_ns)?.time();
     text("callers", call_tree::callers(&method, flat.total_ns(), &tree, time, parameters.shape))
@@ -200,6 +200,8 @@ fn diff(
     kind: Option<&str>,
     now_ns: u64,
 ) -> Result<Answer, QueryError> {
+    let modes = |side| Modes::of(source, side, now_ns);
+    Modes::check(&modes(&parameters.before)?.names(), &modes(&parameters.after)?.names())?;
     match kind {
         None => {
             let (tree, spans) = Tree::of_both(source, &parameters.before, &parameters.after, now_ns)?;

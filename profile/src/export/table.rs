@@ -123,6 +123,7 @@ impl Hot {
         }
         let tables = report.orders.iter().map(|&order| table(&flat, order, report)).collect();
         let modes = Modes::of(source, selection, now_ns)?;
+        warnings.extend(modes.warning());
         Ok(Hot { profile, flat, modes, warnings, notes, tables })
     }
 }

@@ -107,11 +107,15 @@ pub struct Methods {
     pub samples: u64,
     /// Costs of methods, ordered by self time.
     pub methods: Vec<MethodCost>,
+    /// Names of the modes of the selected processes, if they are known.
+    #[serde(default)]
+    pub modes: Vec<String>,
 }
 
 impl Methods {
     pub fn of(flat: &Flat) -> Methods {
-        Methods { total_ns: flat.total_ns(), samples: flat.samples(), methods: flat.methods(Order::SelfTime) }
+        let methods = flat.methods(Order::SelfTime);
+        Methods { total_ns: flat.total_ns(), samples: flat.samples(), methods, modes: Vec::new() }
     }
 }
 

@@ -104,6 +104,9 @@ impl Embedded {
             statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
         }
         let (chart, tree) = Chart::with_tree(source, selection, now_ns)?;
+        if *selection != Selection::default() && chart.samples.nodes.is_empty() {
+            return Err(QueryError::NoSamples);
+        }
         let methods = lined(source, selection, now_ns, &tree)?;
         Ok(Embedded { statistics, chart, methods })
     }

@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::dictionary::Dictionary;
 use crate::dictionary::texts::Texts;
 use crate::query::error::QueryError;
+use crate::query::method_name::named_by;
 use crate::query::node_sums::{NodeSums, each_part};
 use crate::query::selection::{Selection, Span};
 use crate::query::tree::{LEFT_OUT, Naming, shortened};
@@ -150,19 +151,19 @@ impl Flat {
         (ranked.into_iter().map(|name| self.cost(name)).collect(), left_out)
     }
 
-    /// Returns the costs of `method`: of that name, or of the name with most CPU time that ends with it, such as
-    /// `HashMap.get`.
-    pub fn find(&self, method: &str) -> Option<MethodCost> {
-        let is_end = |name: &&u32| {
-            let class = self.text(**name).strip_suffix(method);
-            class.is_some_and(|class| class.is_empty() || class.ends_with('.') || class.ends_with("::"))
-        };
-        let names = self.names_with_time();
-        let ends = names.iter().filter(is_end);
-        let weight = |name: &&u32| {
-            (self.text(**name) == method, self.rows[**name as usize].total.cpu_ns, Reverse(**name))
-        };
-        ends.max_by_key(weight).map(|&name| self.cost(name))
+    /// Returns the costs of `method`: of that name, or of the only name that ends with it, such as `HashMap.get`.
+    ///
+    /// # Errors
+    /// As [`named_by`].
+    pub fn find(&self, method: &str) -> Result<MethodCost, QueryError> {
+        let mut names = self.names_with_time();
+        names.sort_unstable_by(|a, b| self.compare(Order::TotalTime, *a, *b));
+        let found = named_by(method, names.iter().map(|&name| self.text(name)))?;
+        names
+            .iter()
+            .find(|&&name| self.text(name) == found)
+            .map(|&name| self.cost(name))
+            .ok_or_else(|| QueryError::NoMethod(method.to_owned()))
     }
 
     /// Returns the first `limit` methods by total time, without callers that have no CPU time of their own and the same

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::error::QueryError;
 use super::flat::{Flat, MethodCost, Order};
+use super::method_name::named_by;
 use super::selection::{Selection, Span};
 use super::tree::Naming;
 use crate::dictionary::frame_parts::FrameParts;
@@ -118,20 +119,17 @@ impl Lines {
         &self.span
     }
 
-    /// Returns the full name of `method`: itself, or the method with most CPU time that ends with it, such as
-    /// `HashMap.get`. Without a name, the method with most CPU time of its own.
-    pub fn find(&self, method: Option<&str>) -> Option<&str> {
-        if let Some((exact, _)) = method.and_then(|method| self.by_method.get_key_value(method)) {
-            return Some(exact);
-        }
-        let is_match = |name: &&String| match method {
-            Some(end) => name.strip_suffix(end).is_some_and(|class| class.ends_with('.')),
-            None => !name.starts_with('['),
-        };
+    /// Returns the full name of `method`: itself, or the only method that ends with it, such as `HashMap.get`. Without
+    /// a name, the method with most CPU time of its own. `None` if no sample is in it.
+    fn find(&self, method: Option<&str>) -> Result<Option<&str>, QueryError> {
         let own_ns = |name: &str| total(self.by_method[name].iter().map(|line| line.self_ns));
-        let heaviest =
-            self.by_method.keys().filter(is_match).max_by_key(|name| (own_ns(name), Reverse(*name)));
-        heaviest.map(String::as_str)
+        let mut names: Vec<&str> = self.by_method.keys().map(String::as_str).collect();
+        names.sort_unstable_by_key(|&name| (Reverse(own_ns(name)), name));
+        let Some(method) = method else { return Ok(names.into_iter().find(|name| !name.starts_with('['))) };
+        match named_by(method, names.into_iter()) {
+            Err(QueryError::NoMethod(_)) => Ok(None),
+            found => found.map(Some),
+        }
     }
 
     /// Describes the methods for which `is_wanted` holds, sorted by name.
@@ -188,7 +186,7 @@ impl Lines {
     pub fn method(&self, source: &dyn Source, method: Option<&str>) -> Result<MethodLines, QueryError> {
         let unknown =
             || MethodLines { method: method.unwrap_or_default().to_owned(), ..MethodLines::default() };
-        let Some(name) = self.find(method) else { return Ok(unknown()) };
+        let Some(name) = self.find(method)? else { return Ok(unknown()) };
         let found = self.describe(source, |method, _| method == name)?.pop();
         let mut found = found.unwrap_or_else(unknown);
         if let Some(text) =

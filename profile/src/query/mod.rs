@@ -13,6 +13,7 @@ pub mod flat;
 pub mod kinds;
 pub mod lines;
 pub mod matches;
+mod method_name;
 pub mod modes;
 mod node_sums;
 pub mod part;

@@ -35,9 +35,34 @@ impl Modes {
         }
     }
 
+    /// Returns whether times of both sides have the same meaning, also if one of them has no processes.
+    ///
+    /// # Errors
+    /// [`QueryError::DifferentModes`].
+    pub fn check(before: &[impl AsRef<str>], after: &[impl AsRef<str>]) -> Result<(), QueryError> {
+        let (before, after) = (text_of(before), text_of(after));
+        match before.is_empty() || after.is_empty() || before == after {
+            true => Ok(()),
+            false => Err(QueryError::DifferentModes(before, after)),
+        }
+    }
+
+    /// Returns a warning if the times of the processes have different meanings.
+    pub fn warning(&self) -> Option<String> {
+        let names = text_of(&self.names());
+        let first = self.0.iter().next().filter(|_| self.0.len() > 1)?.name();
+        Some(format!(
+            "the sums mix modes whose times differ in meaning ({names}); select one, as with --label mode={first}"
+        ))
+    }
+
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|mode| mode.name()).collect()
     }
+}
+
+fn text_of(modes: &[impl AsRef<str>]) -> String {
+    modes.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ")
 }
 
 #[cfg(test)]
@@ -50,5 +75,19 @@ mod tests {
         assert_eq!(time(&[]), "CPU time");
         assert_eq!(time(&[Mode::Wall]), "wall time");
         assert_eq!(time(&[Mode::Wall, Mode::CpuTime]), "time of several modes");
+    }
+
+    #[test]
+    fn times_of_different_modes_are_neither_compared_nor_summed_silently() {
+        let check =
+            |before: &[&str], after: &[&str]| Modes::check(before, after).map_err(|error| error.to_string());
+        assert_eq!(check(&["wall"], &["wall"]), Ok(()));
+        assert_eq!(check(&[], &["wall"]), Ok(()), "a side without processes");
+        let error = "the sides have different modes (wall and cputime), so their times cannot be compared";
+        assert_eq!(check(&["wall"], &["cputime"]), Err(error.to_owned()));
+        let warning = |modes: &[Mode]| Modes(modes.iter().copied().collect()).warning();
+        assert_eq!(warning(&[Mode::Wall]), None);
+        let mixed = warning(&[Mode::Wall, Mode::CpuTime]).expect("a warning");
+        assert!(mixed.contains("cputime, wall") && mixed.ends_with("--label mode=cputime"), "{mixed}");
     }
 }

@@ -60,6 +60,8 @@ pub struct Timeline {
     pub bucket_ns: u64,
     pub rows: Vec<Row>,
     pub rows_left_out: usize,
+    /// CPU time of the rows that are left out.
+    pub left_out_ns: u64,
     pub waiting: WaitingTimes,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
@@ -129,7 +131,8 @@ pub fn timeline(
     // Older parts may have coarser times than the buckets.
     let factor = sums.widest_ns.div_ceil(bucket_ns);
     let buckets = buckets.div_ceil(factor) as usize;
-    let (rows, rows_left_out) = sums.rows(source, &range_ns, Columns { factor, count: buckets }, limit)?;
+    let Rows { rows, left_out: rows_left_out, left_out_ns } =
+        sums.rows(source, &range_ns, Columns { factor, count: buckets }, limit)?;
     let bucket_ns = bucket_ns * factor;
     let all = Buckets { from_ns: span.from_ns, width_ns: bucket_ns, count: buckets };
     Ok(Timeline {
@@ -139,8 +142,17 @@ pub fn timeline(
         bucket_ns,
         rows,
         rows_left_out,
+        left_out_ns,
         gaps: span.gaps,
     })
+}
+
+/// The busiest rows of a timeline.
+struct Rows {
+    rows: Vec<Row>,
+    /// Number of the other rows, and their CPU time.
+    left_out: usize,
+    left_out_ns: u64,
 }
 
 /// CPU time by row and bucket of a timeline.
@@ -214,7 +226,7 @@ impl Sums<'_> {
         range_ns: &Range<u64>,
         columns: Columns,
         limit: usize,
-    ) -> Result<(Vec<Row>, usize), QueryError> {
+    ) -> Result<Rows, QueryError> {
         let totals: FxHashMap<Key, u64> =
             self.cells.iter().map(|(&key, cells)| (key, total(cells.values().copied()))).collect();
         let (threads, row_of) = match self.by {
@@ -233,8 +245,12 @@ impl Sums<'_> {
         let left_out = threads.len().saturating_sub(limit);
         let mut rows: Vec<Row> =
             threads.into_iter().take(limit).map(|thread| Row::empty(thread, columns.count)).collect();
+        let mut left_out_ns = 0;
         for (key, cells) in self.cells {
-            let Some(row) = rows.get_mut(row_of[&key]) else { continue };
+            let Some(row) = rows.get_mut(row_of[&key]) else {
+                left_out_ns = total([left_out_ns, totals[&key]]);
+                continue;
+            };
             if let By::Label(_) = self.by {
                 row.group.clone_from(&self.groups.texts[key.0 as usize]);
             }
@@ -244,7 +260,7 @@ impl Sums<'_> {
                 }
             }
         }
-        Ok((rows, left_out))
+        Ok(Rows { rows, left_out, left_out_ns })
     }
 }
 

@@ -111,6 +111,9 @@ impl Evidence<'_> {
         let has_none = self.session.samples == 0 && self.cpu.missed_ns() == 0 && self.is_complete;
         let note = match self.session.mode() {
             Mode::Wall => "no samples: the program ended within a sampling interval",
+            Mode::CpuTime | Mode::Jvmti if self.cpu.not_chosen_ns() > 0 => {
+                "no samples: no chosen thread used a sampling interval of CPU time; check the names in --threads"
+            }
             Mode::CpuTime | Mode::Jvmti => {
                 "no samples: the program used almost no CPU time; --mode wall shows where its threads wait"
             }

@@ -38,8 +38,15 @@ const FORMATS: &[(Format, &str, &[&str])] = &[
 
 /// No format has this name or file suffix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown format '{0}'; the formats are {known}", known = names_and_suffixes())]
+#[error("{what}; the formats are {known}", what = what(.0), known = names_and_suffixes())]
 pub struct UnknownFormat(String);
+
+fn what(name: &str) -> String {
+    match name {
+        "" => "name a file with --output, or a format with --format".to_owned(),
+        name => format!("unknown format '{name}'"),
+    }
+}
 
 fn names_and_suffixes() -> String {
     let formats = FORMATS.iter().map(|(_, name, suffixes)| format!("{name} ({})", suffixes[0]));

@@ -386,7 +386,9 @@ class EmbeddedSource {
       row.cpu_ns[Math.floor((samples.buckets[position] - first) / buckets)] += this.ns[position];
     });
     const ordered = [...rows.values()].sort((a, b) => total(b.cpu_ns) - total(a.cpu_ns));
-    return { from_ns: timeOf(0), to_ns: timeOf(count), bucket_ns, ...this.limited("rows", ordered, selection) };
+    const shown = this.limited("rows", ordered, selection);
+    const leftOut = total(ordered.slice(shown.rows.length).map((row) => total(row.cpu_ns)));
+    return { from_ns: timeOf(0), to_ns: timeOf(count), bucket_ns, ...shown, left_out_ns: leftOut };
   }
 
   /** The columns of a timeline, each of which has so many buckets. */

@@ -27,7 +27,7 @@ class Timeline {
   show(data) {
     this.data = data = isUnbounded() ? withoutEmptyEnds(data) : data;
     this.keepPlaces(data.rows);
-    const whole = total(data.rows.map((row) => total(row.cpu_ns)));
+    const whole = total(data.rows.map((row) => total(row.cpu_ns))) + data.left_out_ns;
     const width = data.to_ns - data.from_ns;
     const decimals = width < 10e9 ? decimalsOf(data.bucket_ns) : 0;
     const [from, to] = [data.from_ns, data.to_ns].map((ns) => clock(ns, true, decimals));
