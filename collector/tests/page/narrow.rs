@@ -28,6 +28,16 @@ fn the_root_is_in_view_on_a_narrow_screen() {
     // A person may still turn it around, and a link keeps that.
     page.click_on("document.querySelector('#content .segments button')");
     page.until("state.icicle === '0' && !graph.icicle");
+    // The times above the chart are those of its begin, middle and end.
+    page.click_on(
+        "[...document.querySelectorAll('#tabs button')].find((b) => b.textContent === 'Flame chart')",
+    );
+    page.until("state.tab === 'chart'");
+    settle(&page);
+    let times = page.text("[...document.querySelectorAll('.chart-axis span')].filter((time) => time.offsetWidth > 0).map((time) => time.textContent).join(' ')");
+    let expected = page.text("[0, 0.5, 1].map((part) => clock(graph.view.fromNs + graph.view.root.from + part * (graph.view.root.to - graph.view.root.from)).slice(11)).join(' ')");
+    assert_eq!(times, expected);
+    page.picture("narrow-chart");
     assert_eq!(page.complaints("file:"), Vec::<String>::new());
 }
 

@@ -1,7 +1,7 @@
 // What a person has in sight and at hand. It stays when the page loads new samples into the same view.
 
-/** Parts of a view that scroll, but for graphs, whose places count from their roots. */
-const SCROLLED = ".pane, .table-scroll";
+/** Parts that scroll, and the page, which does on narrow screens; not graphs, whose places count from their roots. */
+const scrolledParts = () => [document.scrollingElement, ...$("content").querySelectorAll(".pane, .table-scroll")];
 /** Lists whose rows can have the focus, and graphs. */
 const FOCUSED = "tbody, .processes, .scroll";
 
@@ -14,7 +14,7 @@ function keepPlace() {
       on.keepPlace();
       return { fromRoot: on.fromRoot, cursor: on.cursor && { text: textOf(on.view, on.cursor), depth: on.cursor.depth } };
     }),
-    scrolled: [...$("content").querySelectorAll(SCROLLED)].map(({ scrollLeft, scrollTop }) => [scrollLeft, scrollTop]),
+    scrolled: scrolledParts().map(({ scrollLeft, scrollTop }) => [scrollLeft, scrollTop]),
   };
 }
 
@@ -25,7 +25,7 @@ function restorePlace() {
     const box = cursor && boxAt(on.view, cursor.text);
     on.restore(fromRoot, box?.depth === cursor?.depth ? box : null);
   });
-  [...$("content").querySelectorAll(SCROLLED)].slice(0, scrolled.length).forEach((part, index) => part.scrollTo(...scrolled[index]));
+  scrolledParts().slice(0, scrolled.length).forEach((part, index) => part.scrollTo(...scrolled[index]));
 }
 
 /** The name of a row, which it has before and after a load. */

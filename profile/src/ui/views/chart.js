@@ -1,7 +1,7 @@
 // The flame chart: the stacks of one thread in the order of time.
 
-/** Times written below the chart. */
-const CHART_TIMES = 6;
+/** Times written above the chart, at equal distances from its begin to its end. */
+const chartTimes = () => (isNarrow() ? 3 : 6);
 
 /** The samples of a thread in an answer, as rows of a chart. */
 function rowsOfThread(answer, chosen) {
@@ -40,8 +40,9 @@ async function chartView(isCurrent, surroundings) {
     return [element("div", "kinds", times), element("div", "kinds", `${duration(made.view.sampledNs(at))} ${timeName()} of samples`), detailsOf(at)];
   };
   const made = putGraph(main, bar, tip, (zoom) => {
-    const step = (zoom.to - zoom.from) / (CHART_TIMES - 1);
-    axis.replaceChildren(...Array.from({ length: CHART_TIMES }, (_, index) => element("span", "", clockOf(zoom.from + index * step, step))));
+    const length = chartTimes();
+    const step = (zoom.to - zoom.from) / (length - 1);
+    axis.replaceChildren(...Array.from({ length }, (_, index) => element("span", "", clockOf(zoom.from + index * step, step))));
     keepZoom(made, zoom);
   });
   // The root is at the top, where the times are.
