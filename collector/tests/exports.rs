@@ -72,6 +72,23 @@ fn samples_are_what_the_session_counts() {
     assert_eq!((total.samples, total.cpu_ns), (recording.session().samples, recording.session().sampled_ns));
 }
 
+/// The agent gives its recording away, so that stacks are in memory once.
+#[test]
+fn a_recording_that_is_given_away_is_the_same_profile() {
+    for mut stream in [small(), realistic::shop(true)] {
+        let written = |profile: &ProcessProfile| {
+            let [mut text, mut pprof, mut jfr] = [const { Vec::new() }; 3];
+            collapsed::write(profile, Options { threads: true, ..Options::default() }, &mut text)
+                .expect("memory");
+            pprof::write(profile, &mut pprof).expect("memory");
+            jfr::write(profile, Options::default(), &mut jfr).expect("memory");
+            [text, pprof, jfr]
+        };
+        let given = ProcessProfile::of_recording(stream.recording());
+        assert!(written(&stream.profile()) == written(&given));
+    }
+}
+
 #[test]
 fn times_are_wall_clock_times() {
     let profile = small().profile();

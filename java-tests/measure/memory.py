@@ -1,8 +1,10 @@
 """Measures what the agent adds to a JVM's resident memory, and where: smaps of interleaved runs with and without it.
 
-  python3 java-tests/measure memory [--jdk NAME]... [--pairs N] [--at SECONDS] [--workload NAME | --idle THREADS]
+  python3 java-tests/measure memory [--jdk NAME]... [--pairs N] [--at SECONDS] [--workload NAME | --idle THREADS | --results]
 
 With --idle the program is one busy thread beside that many parked ones, which shows the cost of an idle thread.
+With --results the peaks of whole runs are measured that end with a recording or with another format: RandomRecursion,
+whose stacks are hardly ever alike, at 1 ms.
 Prints Markdown: medians in KiB without the agent, with it, and of the differences of pairs. The Java heap and the stack of
 a JVM differ by a MiB from run to run, so single kinds of memory vary less than their sum.
 Prerequisites: java-tests/fetch and cargo build --release.
@@ -16,11 +18,13 @@ import subprocess
 import tempfile
 import time
 
-from measure.harness import binary, compile_workloads, fail, interleaved, java
+from measure.harness import binary, compile_workloads, complain, fail, interleaved, java, rotated, run_measured
 
 MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \d+\s*(.*)")
 # Size and alignment of glibc's malloc arenas.
 ARENA = 64 << 20
+# Suffixes of the files of --results.
+RESULTS = ["none", "tickwalk", "collapsed", "html", "jfr", "pb.gz"]
 
 
 def kind(mapping):
@@ -64,6 +68,21 @@ def resident(command, seconds):
         child.wait()
 
 
+def peaks(agent, classes, jdk, rounds, scratch):
+    """Measures the peak resident memory of whole runs, by the format of their result, in interleaved rounds."""
+    found = {result: [] for result in RESULTS}
+    for turn in range(rounds):
+        for result in rotated(RESULTS, turn):
+            options = [f"-agentpath:{agent}=interval=1ms,file={scratch}/out.{result}"] if result != "none" else []
+            heap = ["-Xmx256m", "-Xms256m", "-XX:+AlwaysPreTouch"]
+            _, peak, _ = run_measured([java(jdk), *heap, *options, "-cp", classes, "RandomRecursion", "10"])
+            found[result].append(peak / 1e6)
+        complain(f"JDK {jdk} RandomRecursion, round {turn + 1} of {rounds}")
+    for result in RESULTS[1:]:
+        added = sorted(peak - none for peak, none in zip(found[result], found["none"]))
+        print(f"| {jdk} | {result} | {statistics.median(added):+.1f} | {added[0]:+.1f} .. {added[-1]:+.1f} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jdk", action="append")
@@ -71,11 +90,19 @@ def main():
     parser.add_argument("--at", type=float, default=3.5)
     parser.add_argument("--workload", default="FourThreads")
     parser.add_argument("--idle", type=int)
+    parser.add_argument("--results", action="store_true")
     options = parser.parse_args()
     program = [options.workload, "3600"]
     if options.idle is not None:
         program = ["BusyThreads", "3600", "1", str(options.idle)]
     agent = binary("libtickwalk.so")
+    if options.results:
+        print("| JDK | result | added to the peak, MB: median | range |\n|---|---|---|---|")
+        with tempfile.TemporaryDirectory(prefix="tickwalk-memory-") as scratch:
+            classes = compile_workloads(scratch)
+            for jdk in options.jdk or ["17"]:
+                peaks(agent, classes, jdk, options.pairs, scratch)
+        return
     print("| JDK | memory | without, KiB | with, KiB | difference, median | range |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="tickwalk-memory-") as scratch:

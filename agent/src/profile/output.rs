@@ -24,7 +24,7 @@ const METHODS: usize = 200;
 /// If writing fails.
 pub fn write(
     path: &Path,
-    recording: &Recording,
+    recording: Recording,
     output: Output,
     out: &mut (dyn Write + Send),
 ) -> Result<(), QueryError> {
@@ -35,10 +35,10 @@ pub fn write(
             io::copy(&mut bytes, out)?;
             return Ok(());
         }
-        Format::Page => return standalone::write(recording, &Selection::default(), 0, out),
+        Format::Page => return standalone::write(&recording, &Selection::default(), 0, out),
         _ => {}
     }
-    let profile = ProcessProfile::whole(recording)?;
+    let profile = ProcessProfile::of_recording(recording);
     match output.format {
         Format::Text => text::write(&profile, parts(output), out)?,
         Format::Collapsed => {

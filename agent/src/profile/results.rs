@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt as _;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use profile::export::whole_file::{self, Readers, WriteError};
 use profile::query::process::ProcessProfile;
 use profile::source::recording::Recording;
@@ -18,6 +20,9 @@ use agent_options::output::{Format, Output};
 
 /// Longest wait for the samples of a profile that runs.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Name of the thread that writes the result.
+const WRITER_NAME: &str = "tickwalk-result";
 
 /// Runs `stop`, which ends the profile, and returns its outcome, or why the result of the profile was not written.
 ///
@@ -34,7 +39,17 @@ pub fn written_by(stop: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refu
 /// Writes the result that the start of the profile asked for, however the profile has ended.
 pub fn write_at_end() {
     let Some(result) = state::record().results.at_end.take() else { return };
-    let Err(refusal) = dump_to(&result.path, result.output) else { return };
+    let write = || dump_to(&result.path, result.output);
+    // A new thread gets the memory that the sampler thread has freed: malloc keeps it for threads to come.
+    let written = std::thread::scope(|scope| {
+        let masked = || {
+            _ = SigSet::all().thread_block();
+            write()
+        };
+        let writer = std::thread::Builder::new().name(WRITER_NAME.to_owned()).spawn_scoped(scope, masked);
+        writer.map_or_else(|_| write(), |writer| writer.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    let Err(refusal) = written else { return };
     let mut record = state::record();
     if record.results.is_awaited {
         record.results.failure = Some(refusal);
@@ -59,7 +74,7 @@ pub fn dump_to(path: &Path, output: Output) -> Result<(), Refusal> {
             ))),
         };
     }
-    let write = |out: &mut (dyn Write + Send)| output::write(&source, &recording, output, out);
+    let write = |out: &mut (dyn Write + Send)| output::write(&source, recording, output, out);
     whole_file::write(path, Readers::Owner, write).map_err(|error| match error {
         WriteError::File(error) => Refusal::File { path: path.to_owned(), error },
         WriteError::Content(error) => {
@@ -80,15 +95,14 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 pub fn dump(output: Output) -> Result<Vec<u8>, Refusal> {
     let (source, recording) = read()?;
     let mut bytes = Vec::new();
-    output::write(&source, &recording, output, &mut bytes)
+    output::write(&source, recording, output, &mut bytes)
         .map_err(|error| Refusal::NoResult(error.to_string()))?;
     Ok(bytes)
 }
 
 /// Returns the number of samples of the last profile, so far.
 pub fn samples() -> u64 {
-    let Ok((_, recording)) = read() else { return 0 };
-    ProcessProfile::whole(&recording).map_or(0, |profile| profile.total().samples)
+    read().map_or(0, |(_, recording)| ProcessProfile::of_recording(recording).total().samples)
 }
 
 /// Returns whether the last profile has a recording here.

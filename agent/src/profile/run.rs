@@ -3,7 +3,7 @@
 //! Invariant: after every end another profile can begin.
 
 use jvmti_sys::jvmtiEvent;
-use sampler_thread::{End, Stopped};
+use sampler_thread::End;
 
 use super::refusal::Refusal;
 use super::session::Session;
@@ -84,8 +84,11 @@ pub fn stop(vm: Vm) -> Result<(), Refusal> {
 pub fn stop_at_exit(reason: &'static str) {
     state::record().next = None;
     if let Some(session) = state::take_running() {
-        // The process ends soon: nothing waits until the sampler thread has freed its memory.
-        let _: Stopped = session.stop(reason);
+        let stopped = session.stop(reason);
+        // The process ends soon: only writing a result has a use for the memory of the sampler thread.
+        if state::record().results.at_end.is_some() {
+            stopped.join();
+        }
         results::write_at_end();
     }
 }

@@ -16,9 +16,11 @@ mod tables;
 pub mod texts;
 
 use std::borrow::Cow;
+use std::hash::BuildHasher as _;
 
+use hashbrown::HashTable;
 use proto::v1::FrameKind;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dictionary::stop::UNKNOWN;
@@ -75,7 +77,8 @@ struct RowIndex {
     markers: FxHashMap<u32, u32>,
     /// Strings of functions as they are shown, by the symbols that were sent; only where they differ.
     functions: FxHashMap<u32, u32>,
-    children: FxHashMap<(u32, u32), u32>,
+    /// Nodes, by the hash of their rows: there are more of them than of all others.
+    children: HashTable<u32>,
     /// Stacks by node and reason; 0 for a stack that was refused.
     stack_at: FxHashMap<(u32, u32), u32>,
 }
@@ -161,7 +164,9 @@ impl Dictionary {
             }
         }
         for (number, row) in (0..).zip(&tables.nodes).skip(nodes) {
-            index.children.insert((row.parent, row.frame), number);
+            index
+                .children
+                .insert_unique(hash_of(row), number, |&other| hash_of(&tables.nodes[other as usize]));
         }
         for (number, row) in (0..).zip(&tables.stacks).skip(stacks) {
             index.stack_at.entry((row.node, row.stop)).or_insert(number);
@@ -193,7 +198,8 @@ impl Dictionary {
         let by_id = method_of.len() + frame_of.len();
         rows + table_bytes::<(u64, u32)>(by_id)
             + table_bytes::<(u32, u32)>(markers.len() + functions.len())
-            + table_bytes::<((u32, u32), u32)>(children.len() + stack_at.len())
+            + table_bytes::<u32>(children.len())
+            + table_bytes::<((u32, u32), u32)>(stack_at.len())
     }
 
     /// Returns a dictionary without a limit, for one session.
@@ -393,17 +399,24 @@ impl Dictionary {
     }
 
     fn child(&mut self, parent: u32, frame: u32) -> u32 {
-        if let Some(&node) = self.index.children.get(&(parent, frame)) {
+        let row = Node { parent, frame };
+        let (hash, nodes) = (hash_of(&row), &self.tables.nodes);
+        if let Some(&node) = self.index.children.find(hash, |&node| nodes[node as usize] == row) {
             return node;
         }
         if !self.has_room() {
             return UNKNOWN_NODE;
         }
         let node = self.tables.nodes.len() as u32;
-        self.index.children.insert((parent, frame), node);
-        self.tables.nodes.push(Node { parent, frame });
+        self.tables.nodes.push(row);
+        let nodes = &self.tables.nodes;
+        self.index.children.insert_unique(hash, node, |&other| hash_of(&nodes[other as usize]));
         node
     }
+}
+
+fn hash_of(node: &Node) -> u64 {
+    FxBuildHasher.hash_one(node)
 }
 
 /// Returns the hash of a row's content, which is equal for equal rows of all sessions.

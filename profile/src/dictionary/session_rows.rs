@@ -345,7 +345,7 @@ mod tests {
         let [strings, methods, rows, nodes, stacks] = [5, 1, 3, 4, 2];
         let numbers = 8 * strings + 32 * methods + 32 * rows + 8 * nodes + 8 * stacks;
         assert_eq!(dictionary.bytes(), letters + numbers);
-        assert!(bytes > 2 * dictionary.bytes(), "{bytes} bytes");
+        assert!(2 * bytes > 3 * dictionary.bytes(), "{bytes} bytes");
         assert_eq!(dictionary.frame_text(2), "leaf");
     }
 

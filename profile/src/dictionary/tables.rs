@@ -27,7 +27,7 @@ pub struct FrameRow {
 }
 
 /// A frame below its caller. Node 0 is the root and has no frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Node {
     /// Node of the caller, always less than this node's number.
     pub parent: u32,

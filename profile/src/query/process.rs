@@ -16,8 +16,8 @@ use crate::query::matches::Matches;
 use crate::query::selection::{Selection, Span};
 use crate::session::thread::account_owner;
 use crate::session::{LIVE, Session};
-use crate::source::Sum;
-use crate::source::{Extent, Part, Sample, Scope, Source};
+use crate::source::recording::Recording;
+use crate::source::{Extent, Part, Sample, Scope, Source, Sum};
 
 /// Maximum number of processes of an export, because all of their sessions and threads are in memory.
 const MOST_PROCESSES: usize = 1_000;
@@ -113,6 +113,14 @@ impl ProcessProfile {
     /// As [`of`](Self::of).
     pub fn whole(source: &dyn Source) -> Result<ProcessProfile, QueryError> {
         Self::of(source, &Selection::default(), 0)
+    }
+
+    /// Returns all of a recording, whose memory is used again.
+    pub fn of_recording(recording: Recording) -> ProcessProfile {
+        let cut = recording.cut();
+        let (session, dictionary, samples) = recording.into_parts();
+        let by_thread = sums_by_thread(&samples);
+        ProcessProfile { session, dictionary, samples, by_thread, is_part: false, goes_on: false, cut }
     }
 
     /// Builds a profile from sums of one session: thread, stack of the part's dictionary, and sum.

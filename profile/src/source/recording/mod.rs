@@ -118,6 +118,10 @@ impl Recording {
     pub fn session(&self) -> &Session {
         &self.session
     }
+
+    pub(crate) fn into_parts(self) -> (Session, Dictionary, Vec<Sample>) {
+        (self.session, self.dictionary, self.samples)
+    }
 }
 
 /// The sessions of a file with one or more recordings.
