@@ -152,7 +152,7 @@ fn a_walk_to_the_root_has_all_names_and_allocates_nothing() {
         name.range.contains(&pc)
             && name.text == *text
             && libraries.name(&memory, name.range.start).range == name.range
-            && libraries.function_start(&memory, name.range.end - 1) == Some(name.range.start)
+            && libraries.name(&memory, name.range.end - 1).range == name.range
     });
     assert!(rooted, "a name is that of a whole function: {names:?}");
     // The frames of the test harness and the C library, down to the start of the thread.
@@ -316,8 +316,5 @@ fn cost() {
     eprintln!("{loaded} loads; symbols: {symbols} bytes, {} us of CPU time: {name:?}", loading / 1000);
     let begin = own_cpu_nanos();
     (0..100).for_each(|_| _ = black_box(libraries.name(&memory, pc + 1)));
-    let naming = own_cpu_nanos() - begin;
-    let begin = own_cpu_nanos();
-    (0..100).for_each(|_| _ = black_box(libraries.function_start(&memory, pc + 1)));
-    eprintln!("a name: {} ns, a start: {} ns", naming / 100, (own_cpu_nanos() - begin) / 100);
+    eprintln!("a name: {} ns", (own_cpu_nanos() - begin) / 100);
 }

@@ -1,8 +1,10 @@
 //! Ids of native frames.
 //!
-//! Problem: naming a native frame takes two reads of a file.
+//! Problem: naming a native frame takes a search among all functions of its library and a read of its file.
 //! Approach: a frame is named once per pc, a function once. All are forgotten when a library is gone, for another may
 //! take its place; code outside of libraries when one was added, for it may be that code's.
+
+use std::collections::BTreeMap;
 
 use proto::v1::FrameKind;
 use stackwalk::Memory;
@@ -18,8 +20,8 @@ pub(super) struct NativeIds {
     ids: Map<u64, u64>,
     /// The pcs in no library.
     outside: Vec<u64>,
-    /// End and id of named functions, by their start.
-    functions: Map<u64, (u64, u64)>,
+    /// End and id of named functions, by their start. They do not overlap.
+    functions: BTreeMap<u64, (u64, u64)>,
     /// The list of libraries that these are from, and the version of their places.
     libraries: (u64, u64),
 }
@@ -55,8 +57,7 @@ impl NativeIds {
         if let Some(&id) = self.ids.get(&pc) {
             return id;
         }
-        let known = libraries.function_start(memory, pc).and_then(|start| self.functions.get(&start));
-        if let Some(&(end, id)) = known
+        if let Some((_, &(end, id))) = self.functions.range(..=pc).next_back()
             && pc < end
         {
             self.ids.insert(pc, id);

@@ -37,17 +37,6 @@ pub struct NativeName {
 }
 
 impl NativeLibraries {
-    /// Returns where the last function with a symbol at `pc` or before it begins; `None` if `pc` is in no library.
-    ///
-    /// Opens files, loads symbols and allocates.
-    pub fn function_start<M: Memory + ?Sized>(&mut self, memory: &M, pc: u64) -> Option<u64> {
-        let library = self.index_of(pc).and_then(|index| self.libraries.get_mut(index))?;
-        library.with_symbols(memory, |image, symbols| {
-            let start = symbols?.start(pc.wrapping_sub(image.bias))?;
-            Some(start.wrapping_add(image.bias))
-        })
-    }
-
     /// Returns the name of the function at `pc`, an address inside the running or calling instruction.
     ///
     /// Opens files, loads symbols and allocates.

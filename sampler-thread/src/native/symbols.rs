@@ -1,7 +1,7 @@
 //! Names of functions from a library's file.
 //!
 //! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundred.
-//! Approach: 8 bytes per function are kept; size and name are read from the file when they are needed.
+//! Approach: 12 bytes per function are kept; its name is read from the file when it is needed.
 //! Invariant: a file is used only if its build id is that of the library in memory (both may have none).
 //! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
 
@@ -60,17 +60,9 @@ enum Source {
 #[derive(Debug)]
 pub struct Symbols {
     source: Source,
-    table: Table,
-    starts: Starts,
-}
-
-/// Positions in a file.
-#[derive(Debug, Clone, Copy)]
-struct Table {
-    /// Position of its first symbol.
-    symbols: u64,
     /// Position of their names.
     names: u64,
+    starts: Starts,
 }
 
 impl Symbols {
@@ -89,7 +81,7 @@ impl Symbols {
 
     /// Reads the functions of a library that has no file, from its bytes.
     pub fn of_bytes(bytes: Vec<u8>) -> Option<Self> {
-        let (table, starts) = {
+        let (names, starts) = {
             let data = &*bytes;
             let header = Header::parse(data).ok()?;
             let endian = header.endian().ok()?;
@@ -100,45 +92,23 @@ impl Symbols {
             };
             functions(&sections, endian, &read, elf::SHT_DYNSYM)?
         };
-        Some(Self { source: Source::Memory(bytes), table, starts })
+        Some(Self { source: Source::Memory(bytes), names, starts })
     }
 
     pub fn bytes(&self) -> usize {
         self.starts.bytes()
     }
 
-    /// Returns where the last function at `address`, as linked, or before it begins.
-    pub fn start(&self, address: u64) -> Option<u64> {
-        self.starts.last(address).map(u64::from)
-    }
-
-    /// Returns the function at `address`, as linked.
+    /// Returns the function at `address`, as linked; its range ends where the next one begins.
     pub fn function(&self, address: u64) -> Option<Function> {
-        let begin = self.starts.last(address)?;
-        let next = self.starts.next(begin).map_or(u64::MAX, u64::from);
-        // Of several functions at an address the largest counts, then a global one; ties are decided by name.
-        let symbols = self.starts.all_at(begin).filter_map(|start| self.symbol(start.symbol));
-        let best = symbols.min_by_key(|symbol| {
-            let is_global = symbol.st_bind() == elf::STB_GLOBAL;
-            (std::cmp::Reverse(symbol.st_size(NativeEndian)), !is_global, symbol.st_name(NativeEndian))
-        })?;
-        let (begin, size) = (u64::from(begin), best.st_size(NativeEndian));
-        // Assembler sources often leave the size out.
-        let size = if size == 0 { (next - begin).min(MAX_UNSIZED) } else { size };
-        let range = begin..begin.saturating_add(size);
-        let name = self.read_name(best.st_name(NativeEndian)).ok().filter(|name| !name.is_empty())?;
-        range.contains(&address).then_some(Function { range, name })
-    }
-
-    fn symbol(&self, number: u32) -> Option<Entry> {
-        let mut entry = [0; ENTRY];
-        let read = self.read(self.table.symbols + u64::from(number) * ENTRY as u64, &mut entry).ok()?;
-        let (symbol, _) = object::pod::from_bytes::<Entry>(entry.get(..read)?).ok()?;
-        Some(*symbol)
+        let (range, name) =
+            self.starts.last(address, MAX_UNSIZED).filter(|(range, _)| range.contains(&address))?;
+        let name = self.read_name(name).ok().filter(|name| !name.is_empty())?;
+        Some(Function { range, name })
     }
 
     fn read_name(&self, offset: u32) -> io::Result<Vec<u8>> {
-        let at = self.table.names + u64::from(offset);
+        let at = self.names + u64::from(offset);
         let mut first = [0; FIRST_NAME];
         let read = self.read(at, &mut first)?;
         let first = first.get(..read).unwrap_or_default();
@@ -185,9 +155,9 @@ impl SymbolFile {
         let file = File::open(path).ok()?;
         let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-            if let Some((table, starts)) = functions(&sections, endian, &read, kind) {
+            if let Some((names, starts)) = functions(&sections, endian, &read, kind) {
                 let source = Source::File(LibraryFile::new(path, file).ok()?);
-                let symbols = Some(Symbols { source, table, starts });
+                let symbols = Some(Symbols { source, names, starts });
                 return Some(Self { symbols, is_whole: kind == elf::SHT_SYMTAB, debug_file });
             }
         }
@@ -205,7 +175,7 @@ const ENTRIES_AT_ONCE: usize = 1024;
 /// Most functions for which memory is reserved before they are read: more than any JVM's.
 const MAX_RESERVED: usize = 1 << 17;
 
-/// Returns where the symbol table of this kind and its names are, and the functions in it; `None` if there are none.
+/// Returns where the names of the symbol table of this kind are, and the functions in it; `None` if there are none.
 ///
 /// The table is read in chunks, and only what is kept gets memory: libjvm's has 1.7 MB.
 fn functions<'d, R: ReadRef<'d>>(
@@ -213,25 +183,24 @@ fn functions<'d, R: ReadRef<'d>>(
     endian: NativeEndian,
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
     kind: elf::SectionType,
-) -> Option<(Table, Starts)> {
+) -> Option<(u64, Starts)> {
     let section = sections.iter().find(|section| section.sh_type(endian) == kind)?;
     let names = sections.section(section.link(endian)).ok()?.sh_offset(endian);
     let (begin, bytes) = (section.sh_offset(endian), section.sh_size(endian));
     let most = usize::try_from(bytes).unwrap_or(usize::MAX) / ENTRY;
     let mut starts = Vec::with_capacity(most.min(MAX_RESERVED));
-    let mut number = 0;
     let visited = each_symbol(begin, bytes, read, |symbol| {
         let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
         if is_code
             && !symbol.is_undefined(endian)
             && let Ok(address) = u32::try_from(symbol.st_value(endian))
         {
-            starts.push(Start { address, symbol: number });
+            let is_global = symbol.st_bind() == elf::STB_GLOBAL;
+            starts.push(Start::new(address, symbol.st_size(endian), is_global, symbol.st_name(endian)));
         }
-        number += 1;
     });
     visited.ok()?;
-    Some((Table { symbols: begin, names }, Starts::new(starts)?))
+    Some((names, Starts::new(&starts)?))
 }
 
 /// Visits the symbols of the table of `bytes` bytes at `begin` in the file.
