@@ -11,6 +11,7 @@ mod every_instruction;
 mod frozen;
 mod interrupted;
 mod native;
+mod reads;
 mod record_frozen;
 mod routines;
 mod signals;

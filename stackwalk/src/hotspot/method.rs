@@ -85,6 +85,10 @@ const HIDDEN_IN_CONST_METHOD: u64 = 1 << 12;
 
 /// Bytes of a symbol fetched with its length; most names are shorter.
 const FIRST_SYMBOL_BYTES: usize = 96;
+/// The same where bytes are loaded directly, so that a second read costs nothing; names of methods are shorter.
+const LOADED_SYMBOL_BYTES: usize = 24;
+/// Bytes of a line table that are read at once where they are loaded directly.
+const LOADED_LINES: usize = 32;
 
 pub(super) fn pointer(address: u64) -> Result<u64, MethodError> {
     if address == 0 || !address.is_multiple_of(8) {
@@ -192,7 +196,11 @@ impl HotSpot {
         let bad = MethodError::BadSymbol(symbol.0);
         let body = layout.symbol_body as usize;
         let mut block = [0; FIRST_SYMBOL_BYTES];
-        let read = read_within_page(memory, symbol.0, body, &mut block)?;
+        let first = match memory.is_loaded_directly(symbol.0, FIRST_SYMBOL_BYTES) {
+            true => LOADED_SYMBOL_BYTES,
+            false => FIRST_SYMBOL_BYTES,
+        };
+        let read = read_within_page(memory, symbol.0, body, block.get_mut(..first).ok_or(bad)?)?;
         let length = crate::memory::field(&block, layout.symbol_length).map(u16::from_ne_bytes);
         let length = usize::from(length.filter(|&length| length != 0).ok_or(bad)?);
         let copied = into.get_mut(..length.min(into.len())).ok_or(bad)?;
@@ -246,7 +254,9 @@ impl HotSpot {
         let end = const_method.checked_add(u64::from(words) * 8)?;
         let start = const_method.wrapping_add(layout.const_method_header).wrapping_add(u64::from(code_size));
         let bytes = Span { start, end };
-        Some(Lines { memory, window: Window::EMPTY, numbers: self.unsigned5, bytes, bci: 0, line: 0 })
+        let most = if memory.is_loaded_directly(start, LOADED_LINES) { LOADED_LINES } else { usize::MAX };
+        let block = Block { most, ..Block::WHOLE };
+        Some(Lines { memory, window: Window::EMPTY, numbers: self.unsigned5, bytes, block, bci: 0, line: 0 })
     }
 }
 
@@ -257,6 +267,8 @@ struct Lines<'m, M: ?Sized> {
     numbers: Unsigned5,
     /// The rest of the table.
     bytes: Span,
+    /// How much is read at once.
+    block: Block,
     /// The entry that was read last.
     bci: i32,
     line: i32,
@@ -265,7 +277,7 @@ struct Lines<'m, M: ?Sized> {
 impl<M: Memory + ?Sized> Lines<'_, M> {
     fn next(&mut self, most: usize) -> Option<&[u8]> {
         let length = most.min(usize::try_from(self.bytes.size()).ok()?);
-        self.window.get(self.memory, self.bytes, length, Block::WHOLE).ok()
+        self.window.get(self.memory, self.bytes, length, self.block).ok()
     }
 
     fn next_number(&mut self) -> Option<i32> {

@@ -70,6 +70,28 @@ impl<'m, M: Memory + ?Sized> CachedMemory<'m, M> {
 }
 
 impl<M: Memory + ?Sized> Memory for CachedMemory<'_, M> {
+    fn is_loaded_directly(&self, address: u64, length: usize) -> bool {
+        self.beneath.is_loaded_directly(address, length)
+    }
+
+    fn read_u64(&self, address: u64) -> Result<u64, Unreadable> {
+        if self.beneath.is_loaded_directly(address, size_of::<u64>()) {
+            return self.beneath.read_u64(address);
+        }
+        let mut bytes = [0; size_of::<u64>()];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    fn read_u32(&self, address: u64) -> Result<u32, Unreadable> {
+        if self.beneath.is_loaded_directly(address, size_of::<u32>()) {
+            return self.beneath.read_u32(address);
+        }
+        let mut bytes = [0; size_of::<u32>()];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
         let start = address & !(LINE as u64 - 1);
         let from = (address - start) as usize;
