@@ -142,9 +142,10 @@ fn start(vm: Vm, request: &Request, is_attached: bool) -> jint {
     };
     let Err(refusal) = started else { return JNI_OK };
     let (code, message) = match refusal {
+        Refusal::Running if request.messages.is_some() => (JNI_EEXIST, refusal.for_programs()),
         Refusal::Running => (JNI_EEXIST, refusal.to_string()),
         Refusal::Delivering => (ENDING, refusal.to_string()),
-        Refusal::Off => (JNI_ERR, refusal.to_string()),
+        Refusal::Off | Refusal::Resume => (JNI_ERR, refusal.to_string()),
         _ => (JNI_ERR, format!("{refusal}; {}", consequence(mode, strict, is_attached))),
     };
     if !state::vm_ends() {

@@ -57,7 +57,7 @@ on_jdks! { concurrent 11, 25;
         let file = folder.path().join("asprof.1.2");
         let mut answers: Vec<(Finished, String, String)> = Vec::new();
         let requests = [
-            "status", "stop", "start,event=cpu,interval=1ms", "status", "start", "dump,collapsed", "stop,flat=5", "start,interval=x",
+            "status", "stop", "start,event=cpu,interval=1ms", "status", "start", "dump,collapsed", "stop,flat=5", "start,interval=x", "resume",
         ];
         let program = Workload::burner(1, &end_file);
         let program = program.run_unprofiled_watched(jdk, |pid, _| {
@@ -79,14 +79,15 @@ on_jdks! { concurrent 11, 25;
             let stdout = &answers[answer].0.stdout;
             stdout.lines().find_map(|line| line.strip_prefix("return code: ")).map(str::to_owned).expect(stdout)
         };
-        let [idle, idle_stop, start, status, second, dump, stop, bad] = [0, 1, 2, 3, 4, 5, 6, 7].map(|n| (code(n), &*answers[n].1, &*answers[n].2));
+        let [idle, idle_stop, start, status, second, dump, stop, bad, resume] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|n| (code(n), &*answers[n].1, &*answers[n].2));
         assert_eq!(idle, ("0".to_owned(), "Profiler is not active\n", ""));
         assert_eq!((&*idle_stop.0, idle_stop.2), ("200", "tickwalk: Profiler has not started\n"));
         assert_eq!((&*start.0, start.2), ("0", "Profiling started\n"));
         assert!(status.0 == "0" && status.1.starts_with("Profiling is running for "), "{status:?}");
-        assert!(second.0 != "0" && second.2.contains("already"), "{second:?}");
+        assert!(second.0 != "0" && second.2 == "tickwalk: Profiler already started\n", "{second:?}");
         assert!(dump.0 == "0" && !Stacks::parse_collapsed(dump.1).below("Burner.burn").all.is_empty(), "{dump:?}");
         assert!(stop.0 == "0" && stop.1.contains("Burner.burn"), "{stop:?}");
+        assert!(resume.0 != "0" && resume.2.starts_with("tickwalk: a profile cannot be resumed"), "{resume:?}");
         assert!(bad.0 == "100" && bad.2.contains("option 'interval': 'x' is not a time"), "{bad:?}");
         assert!(!program.stderr.contains("tickwalk:"), "{}", program.stderr);
     }

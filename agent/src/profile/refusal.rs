@@ -20,6 +20,8 @@ pub enum Refusal {
     Request(String),
     #[error("this JVM is being profiled already; that profile continues, attach with 'stop' to end it")]
     Running,
+    #[error("a profile cannot be resumed; write its result, then start another one")]
+    Resume,
     #[error("the last profile of this JVM still has samples to deliver; try again in some seconds")]
     Delivering,
     #[error("an internal error has switched the agent off in this JVM; restart the JVM to profile it")]

@@ -13,12 +13,12 @@ use super::refusal::Refusal;
 use super::session::{self, PreparedSession};
 use super::state::LastProfile;
 use super::storage::Results;
-use super::{events, run, state};
+use super::{events, results, run, state};
 use crate::dumps::triggers;
 use crate::guest::log;
 use crate::jvmti::vm::Vm;
 use agent_options::values::MIN_DURATION;
-use agent_options::{BadRequest, Door, Mode, Options, Request, environment};
+use agent_options::{Action, BadRequest, Door, Mode, Options, Request, environment};
 
 /// Reads a request. A start in a process whose agent waits for one (`start=no`) has the options of the load first;
 /// else a load or an attach has those of the environment first.
@@ -50,6 +50,9 @@ pub fn prepare(vm: Vm, request: &Request, is_attached: bool) -> Result<(), Refus
 }
 
 fn prepare_claimed(vm: Vm, request: &Request, is_attached: bool) -> Result<(), Refusal> {
+    if request.action == Action::Resume && results::has_recording() {
+        return Err(Refusal::Resume);
+    }
     let mut options = request.options.clone();
     log::install(options.log);
     // Before the profile, which chooses a signal that is free then.
