@@ -72,7 +72,7 @@ fn samples_are_what_the_session_counts() {
     assert_eq!((total.samples, total.cpu_ns), (recording.session().samples, recording.session().sampled_ns));
 }
 
-/// The agent gives its recording away, so that stacks are in memory once.
+/// An agent turns its recording into the profile without a copy, so that stacks are in memory once.
 #[test]
 fn a_recording_that_is_given_away_is_the_same_profile() {
     for mut stream in [small(), realistic::shop(true)] {

@@ -227,12 +227,12 @@ fn compaction_and_retention_can_be_repeated() {
     assert!(read(&lake, &all).parts()[0].range_ns().is_empty());
 }
 
-/// It is killed while it removes the files of the third table, so that rows are in two files.
+/// A compaction is killed while it removes the files of the third table, so that rows are in two files.
 #[test]
 fn an_interrupted_compaction_can_be_repeated() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let store = open(directory.path());
-    let objects = Arc::new(Unreliable { most_deletes: AtomicUsize::new(7), ..Unreliable::default() });
+    let objects = Arc::new(Unreliable { most_deletes: Some(AtomicUsize::new(7)), ..Unreliable::default() });
     let lake = Lake::of(objects.clone(), ObjectPath::default(), "memory".into()).expect("a runtime");
     for (id, name) in [(1, "planted-25"), (2, "steady-25"), (3, "planted-17")] {
         keep(&store, session(name, id), START_NS).expect("a store");
@@ -303,7 +303,7 @@ struct Unreliable {
     inner: Arc<InMemory>,
     is_away: Arc<AtomicBool>,
     /// How many files can be removed.
-    most_deletes: AtomicUsize,
+    most_deletes: Option<AtomicUsize>,
 }
 
 fn refused() -> object_store::Error {
@@ -346,11 +346,10 @@ impl ObjectStore for Unreliable {
         &self,
         locations: BoxStream<'static, object_store::Result<ObjectPath>>,
     ) -> BoxStream<'static, object_store::Result<ObjectPath>> {
-        if self
-            .most_deletes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-            .is_err()
-        {
+        let take = |left: &AtomicUsize| {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+        };
+        if self.most_deletes.as_ref().is_some_and(|left| take(left).is_err()) {
             return locations.map(|_| Err(refused())).boxed();
         }
         self.inner.delete_stream(locations)

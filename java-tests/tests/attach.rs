@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use java_tests::collector::summary_of;
 use java_tests::{
     Finished, Jdk, Summary, Truth, Workload, binaries, create_end_file, on_every_jdk, on_jdk_concurrently,
-    on_jdks, run, stacks_of, tickwalk,
+    on_jdk_exclusively, on_jdks, run, stacks_of, tickwalk,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -180,8 +180,8 @@ on_every_jdk! { concurrent;
 
 /// The list shows all JVMs and whether they can be profiled; without a process id, `attach` prints it as well.
 #[test]
-fn lists_jvms_on_jdk21() {
-    on_jdk_concurrently(21, |jdk| {
+fn lists_jvms_alone_on_jdk21() {
+    on_jdk_exclusively(21, |jdk| {
         let mut listed: Vec<(i32, Vec<String>)> = Vec::new();
         for option in ["-Xmx64m", "-Xrs", "-XX:-UsePerfData"] {
             let program = Workload::new("Burner").argument(1).jvm_option(option).run_unprofiled_watched(

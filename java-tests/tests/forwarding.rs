@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
 use java_tests::collector::{CollectorProcess, tickwalk_json};
-use java_tests::{Jdk, Workload, create_end_file, on_jdk_concurrently, on_jdks, python};
+use java_tests::{Jdk, Workload, create_end_file, on_jdk_exclusively, on_jdks, python};
 use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
@@ -80,7 +80,7 @@ fn metric(metrics: &Value, family: &str, name: &str) -> f64 {
     samples.iter().filter(|sample| sample[0] == name).filter_map(|sample| sample[2].as_f64()).sum()
 }
 
-on_jdks! { concurrent 11, 25;
+on_jdks! { 11, 25;
     /// Over TLS, to a receiver that is down at first: in the end it has the same CPU times as the store, to the
     /// nanosecond, and nothing twice. The collector is stopped as soon as the JVM has ended, so it must flush what it
     /// holds.
@@ -166,8 +166,8 @@ fn assert_metrics_are_documented(metrics: &Value) {
 
 /// OpenTelemetry's environment variables have an effect only with `--forward env`.
 #[test]
-fn ignores_the_environment_by_default_on_jdk17() {
-    on_jdk_concurrently(17, |jdk: &Jdk| {
+fn ignores_the_environment_by_default_alone_on_jdk17() {
+    on_jdk_exclusively(17, |jdk: &Jdk| {
         for (arguments, is_sent) in [(&[][..], false), (&["--forward", "env"][..], true)] {
             let directory = tempfile::tempdir().expect("a temporary folder");
             let port = free_port();

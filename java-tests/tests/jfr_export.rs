@@ -118,7 +118,7 @@ on_jdks! {
 }
 
 on_jdks! {
-    concurrent 21, 25;
+    21, 25;
     /// By default each sample is one event of the kind that every tool reads.
     fn views_of_execution_samples(jdk) {
         let run = Workload::new("Lambdas").argument(2).record(jdk);

@@ -177,7 +177,7 @@ on_jdks! { concurrent 11, 25;
         // Rows that both collectors received count twice in this line.
         let (sampled, unfinished) = (number("sampled_ns"), number("unfinished_ns"));
         assert!(sampled >= whole.cpu_ns.sampled && unfinished <= whole.cpu_ns.unfinished, "{process}");
-        assert_eq!(process["lost_samples"].as_object().map(|lost| lost.contains_key("not_received")), Some(false));
+        assert_eq!(process["lost_ns"].as_object().map(|lost| lost.contains_key("not_received")), Some(false));
     }
 }
 

@@ -31,7 +31,7 @@ on_every_jdk! { concurrent;
 }
 
 on_jdks! {
-    concurrent 21, 25;
+    21, 25;
     /// The stack of a mounted virtual thread is complete, or marked as cut where its frames are in the heap.
     fn virtual_threads(jdk) {
         let run = Workload::new("VirtualThreads").argument(4).record(jdk);

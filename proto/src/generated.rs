@@ -152,9 +152,12 @@ pub struct Entries {
     /// own number minus the caller's number, 0 = a root
     #[prost(uint32, repeated, tag = "16")]
     pub node_parent: ::prost::alloc::vec::Vec<u32>,
-    /// frame; of a root, a string: the stop reason, such as "end_of_stack"; in MODE_WALL followed by " running" or " waiting"
+    /// frame; of a root, the stop reason as a string: "end_of_stack" or another name
     #[prost(uint32, repeated, tag = "17")]
     pub node_frame: ::prost::alloc::vec::Vec<u32>,
+    /// of a root in MODE_WALL: 1 = the thread ran, 2 = a system call of it waited; may be shorter than the other columns, 0 = unknown
+    #[prost(uint32, repeated, tag = "21")]
+    pub node_state: ::prost::alloc::vec::Vec<u32>,
     /// node of this or an earlier message that samples refer to; a pair may be repeated
     #[prost(uint32, repeated, tag = "19")]
     pub stack_node: ::prost::alloc::vec::Vec<u32>,

@@ -1,4 +1,4 @@
-//! Whether a thread ran or waited, which follows the stop reason of stacks in profiles of wall time.
+//! Whether a thread ran or waited, which the roots of stacks have in profiles of wall time.
 
 use std::borrow::Cow;
 
@@ -18,6 +18,19 @@ impl ThreadState {
         match self {
             Self::Running => "running",
             Self::Waiting => "waiting",
+        }
+    }
+
+    /// Returns the state with this number in messages.
+    pub fn of_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.number() == number)
+    }
+
+    /// Returns the number in messages, in which 0 is an unknown state.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Running => 1,
+            Self::Waiting => 2,
         }
     }
 
@@ -41,6 +54,7 @@ mod tests {
     #[test]
     fn a_root_has_reason_and_state() {
         for state in [None, Some(ThreadState::Running), Some(ThreadState::Waiting)] {
+            assert_eq!(ThreadState::of_number(state.map_or(0, ThreadState::number)), state);
             let root = ThreadState::after("end_of_stack", state);
             assert_eq!(ThreadState::split(&root), ("end_of_stack", state), "{root}");
         }

@@ -42,11 +42,13 @@ pub fn write_at_end() {
     let write = || dump_to(&result.path, result.output);
     // A new thread gets the memory that the sampler thread has freed: malloc keeps it for threads to come.
     let written = std::thread::scope(|scope| {
-        let masked = || {
-            _ = SigSet::all().thread_block();
-            write()
-        };
-        let writer = std::thread::Builder::new().name(WRITER_NAME.to_owned()).spawn_scoped(scope, masked);
+        // The new thread inherits the mask, so that no signal of the host lands on it.
+        let before = SigSet::thread_get_mask();
+        _ = SigSet::all().thread_block();
+        let writer = std::thread::Builder::new().name(WRITER_NAME.to_owned()).spawn_scoped(scope, write);
+        if let Ok(before) = before {
+            _ = before.thread_set_mask();
+        }
         writer.map_or_else(|_| write(), |writer| writer.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
     let Err(refusal) = written else { return };

@@ -103,8 +103,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         };
         let before = side(&first, arguments.also_before, &of_before)?;
         let after = side(second.as_ref().unwrap_or(&first), arguments.also_after, &of_after)?;
-        for (before, after) in before.iter().zip(&after) {
-            Modes::check(&before.modes, &after.modes)?;
+        let runs: Vec<&Methods> = before.iter().chain(&after).collect();
+        for pair in runs.windows(2) {
+            Modes::check(&pair[0].modes, &pair[1].modes)?;
         }
         let verdict = Verdict::of(&before, &after, rules)?;
         return arguments.output.write(&verdict);

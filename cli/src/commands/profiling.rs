@@ -209,6 +209,7 @@ impl Results {
             );
         }
         for Recorded { report, cpu_ns } in others {
+            output::sudo::hand_over(&report.path);
             tell!(
                 "further JVM  {} CPU time, pid {}: {}, in {}",
                 duration(*cpu_ns),

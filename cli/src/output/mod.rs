@@ -85,8 +85,12 @@ pub fn write_file<E: Into<anyhow::Error>>(
     readers: Readers,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), E>,
 ) -> anyhow::Result<()> {
+    let is_new = !path.exists();
     in_context(whole_file::write(path, readers, write), || format!("cannot write {}", path.display()))?;
-    sudo::hand_over(path);
+    // A file that is replaced keeps its owner.
+    if is_new {
+        sudo::hand_over(path);
+    }
     Ok(())
 }
 

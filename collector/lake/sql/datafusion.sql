@@ -1,4 +1,4 @@
--- Views over a lake of Tickwalk for DataFusion 50 and newer.
+-- Views over a lake of Tickwalk for DataFusion (tested with 55).
 --
 --   tickwalk lake sql datafusion file:///var/lib/lake > lake.sql && datafusion-cli -r lake.sql
 --   EXECUTE hot_methods('shop', TIMESTAMP '2026-11-29T04:00:00Z', TIMESTAMP '2026-11-29T05:00:00Z');

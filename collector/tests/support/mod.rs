@@ -9,6 +9,7 @@ use std::collections::hash_map::Entry;
 
 use profile::query::process::ProcessProfile;
 use profile::source::recording::Recording;
+use proto::ThreadState;
 use proto::framing::encode_frame;
 use proto::v1::{
     AgentMessage, Counter, Dictionary, Entries, FrameKind, Goodbye, Hello, Histogram, Lost, Mode,
@@ -209,9 +210,24 @@ impl Stream {
 
     /// A stack of frames, leaf first.
     pub fn stack(&mut self, frames: &[u32], stop: &str) -> u32 {
-        let stop = if stop.is_empty() { 0 } else { self.string(stop) };
-        let root = self.node(0, stop);
+        let (reason, state) = ThreadState::split(stop);
+        let string = if stop.is_empty() { 0 } else { self.string(reason) };
+        let root = self.root(string, state);
         frames.iter().rev().fold(root, |parent, &frame| self.node(parent, frame))
+    }
+
+    fn root(&mut self, stop: u32, state: Option<ThreadState>) -> u32 {
+        let Some(state) = state else { return self.node(0, stop) };
+        let (number, is_new) = self.number("node", format!("0 {stop} {state:?}"));
+        if is_new {
+            let entries = self.entries();
+            begin(&mut entries.first_node, number);
+            entries.node_state.resize(entries.node_frame.len(), 0);
+            entries.node_state.push(state.number());
+            entries.node_parent.push(0);
+            entries.node_frame.push(stop);
+        }
+        number
     }
 
     fn node(&mut self, parent: u32, frame: u32) -> u32 {

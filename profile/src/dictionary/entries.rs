@@ -6,6 +6,7 @@
 //! Invariants: memory is proportional to the received data, whatever the numbers are; the entry of a number never
 //! changes; a node's caller has a lower number than the node.
 
+use proto::ThreadState;
 use proto::v1::{Entries, FrameKind};
 
 use super::tables::{FrameRow, MethodRow};
@@ -113,13 +114,28 @@ pub fn frames(entries: &Entries) -> impl Iterator<Item = (u32, FrameRow)> + '_ {
     numbers(entries.first_frame).zip(rows)
 }
 
-/// Returns the nodes that are complete in both columns: number, the caller's number (0 for a root), and frame, or the
-/// string of a root.
-pub fn nodes(entries: &Entries) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+/// A node of the call tree.
+pub struct NodeEntry {
+    pub number: u32,
+    /// Number of the caller's node, 0 for a root.
+    pub parent: u32,
+    /// Frame, or the string of a root.
+    pub frame: u32,
+    /// State of the thread; only roots may have one.
+    pub state: Option<ThreadState>,
+}
+
+/// Returns the nodes that are complete in both columns.
+pub fn nodes(entries: &Entries) -> impl Iterator<Item = NodeEntry> + '_ {
     let rows = numbers(entries.first_node).zip(entries.node_parent.iter().zip(&entries.node_frame));
+    let states = entries.node_state.iter().copied().chain(std::iter::repeat(0));
     // A distance beyond the first number is invalid; taken as number 0, the node would become a root.
-    rows.filter(|(number, (back, _))| **back < *number)
-        .map(|(number, (&back, &frame))| (number, if back == 0 { 0 } else { number - back }, frame))
+    rows.zip(states).filter(|((number, (back, _)), _)| **back < *number).map(
+        |((number, (&back, &frame)), state)| {
+            let parent = if back == 0 { 0 } else { number - back };
+            NodeEntry { number, parent, frame, state: ThreadState::of_number(state) }
+        },
+    )
 }
 
 #[cfg(test)]
@@ -146,9 +162,12 @@ mod tests {
             first_node: 5,
             node_parent: vec![0, 1, 6, 8, 9],
             node_frame: vec![7, 8, 9, 10],
+            node_state: vec![2],
             ..Entries::default()
         };
-        assert_eq!(nodes(&entries).collect::<Vec<_>>(), [(5, 0, 7), (6, 5, 8), (7, 1, 9)]);
+        let found = nodes(&entries).map(|node| (node.number, node.parent, node.frame, node.state));
+        let waiting = Some(ThreadState::Waiting);
+        assert_eq!(found.collect::<Vec<_>>(), [(5, 0, 7, waiting), (6, 5, 8, None), (7, 1, 9, None)]);
         assert_eq!(nodes(&Entries { first_node: 0, ..entries }).count(), 0);
     }
 }

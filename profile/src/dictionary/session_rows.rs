@@ -4,12 +4,13 @@
 //! acknowledged definitions. Rows are identified by the hash of their content, except stacks, which are found by node
 //! and reason.
 
+use proto::ThreadState;
 use proto::v1::{Entries, FrameKind};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, UNKNOWN_STRING, content_id};
-use crate::dictionary::entries::{self as received, MAX_DEPTH, MAX_STACK_FRAMES, Runs};
+use crate::dictionary::entries::{self as received, MAX_DEPTH, MAX_STACK_FRAMES, NodeEntry, Runs};
 use crate::dictionary::stop::{END_OF_STACK, is_whole, reason};
 use crate::dictionary::symbol::function_text;
 
@@ -105,10 +106,15 @@ impl Dictionary {
             let row = self.frame_row(&frame, own);
             own.set_frame(number, row);
         }
-        for (number, parent, frame) in received::nodes(entries) {
+        for NodeEntry { number, parent, frame, state } in received::nodes(entries) {
             let node = match parent {
                 0 => {
-                    let stop = if frame == 0 { self.intern(END_OF_STACK) } else { string_row(frame, own) };
+                    let mut stop =
+                        if frame == 0 { self.intern(END_OF_STACK) } else { string_row(frame, own) };
+                    if state.is_some() {
+                        let text = ThreadState::after(self.string(stop), state).into_owned();
+                        stop = self.intern(&text);
+                    }
                     Some((self.root(stop), stop))
                 }
                 parent => own.nodes.get(parent).copied().map(|(parent, stop)| {

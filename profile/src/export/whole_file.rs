@@ -6,9 +6,9 @@
 //! Pipes and devices are written directly.
 //! Invariant: after an error the file is unchanged, and no temporary file is left.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -16,12 +16,12 @@ use tempfile::NamedTempFile;
 /// Beginning of the names of temporary files.
 const PREFIX: &str = ".tickwalk-";
 
-/// Readers of a new file. A file that is replaced keeps its permissions.
+/// Readers of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// Its owner, because profiles have names of private programs.
+    /// Its owner, because profiles have names of private programs; also of a file that is replaced.
     Owner,
-    /// Everybody whom the umask allows.
+    /// Everybody whom the umask allows, or who can read the file that is replaced.
     Umask,
 }
 
@@ -50,6 +50,7 @@ pub enum WriteError<E> {
 #[derive(Debug)]
 pub struct WholeFile {
     path: PathBuf,
+    readers: Readers,
     content: Content,
 }
 
@@ -68,11 +69,12 @@ impl WholeFile {
     /// If it cannot be created.
     pub fn create(path: &Path, readers: Readers) -> io::Result<Self> {
         if is_special(path) {
-            return Ok(Self { path: path.to_owned(), content: Content::Itself(File::create(path)?) });
+            let content = Content::Itself(File::create(path)?);
+            return Ok(Self { path: path.to_owned(), readers, content });
         }
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let content = Content::Beside(beside(&path, readers)?);
-        Ok(Self { path, content })
+        Ok(Self { path, readers, content })
     }
 
     pub fn file(&self) -> &File {
@@ -82,14 +84,17 @@ impl WholeFile {
         }
     }
 
-    /// Calls `before` with the path, and moves the file there, with the permissions of the file that it replaces.
+    /// Calls `before` with the path, and moves the file there, with owner and permissions of the file that it replaces.
     ///
     /// # Errors
     /// If moving or `before` fails; the file at the path is then unchanged.
     pub fn finish(self, before: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         let Content::Beside(new) = self.content else { return Ok(()) };
         if let Ok(old) = fs::metadata(&self.path) {
-            new.as_file().set_permissions(old.permissions())?;
+            let others = if self.readers == Readers::Owner { 0o077 } else { 0 };
+            new.as_file().set_permissions(Permissions::from_mode(old.mode() & !others))?;
+            // Refused unless this is the superuser; the file then belongs to its writer.
+            let _ = fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
         }
         before(&self.path)?;
         new.persist(&self.path).map(drop).map_err(|error| error.error)
@@ -202,8 +207,7 @@ pub fn is_special(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -238,7 +242,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a");
         write(&path, Readers::Owner, text("private")).expect("written");
-        assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+        let mode = || fs::metadata(&path).expect("a file").permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("rights");
+        write(&path, Readers::Owner, text("again")).expect("written");
+        assert_eq!(mode(), 0o600, "also if others could read the file that is replaced");
     }
 
     #[test]

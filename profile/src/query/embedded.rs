@@ -19,7 +19,7 @@ use crate::session::warnings::PART;
 use crate::source::Sum;
 use crate::source::{Part, Scope, Source, with_dictionary};
 
-/// In [`Samples::states`].
+/// Number of an unknown state in [`Samples::states`].
 const UNKNOWN_STATE: u8 = 0;
 /// Lines of a method in the data.
 const LINES: usize = 8;
@@ -250,11 +250,7 @@ fn collect(
 
 /// Returns the number of the state of a stack with this root.
 fn number_of(root: &str) -> u8 {
-    match ThreadState::split(root).1 {
-        None => UNKNOWN_STATE,
-        Some(ThreadState::Running) => 1,
-        Some(ThreadState::Waiting) => 2,
-    }
+    ThreadState::split(root).1.map_or(UNKNOWN_STATE, |state| state.number() as u8)
 }
 
 fn common_divisor(a: u64, b: u64) -> u64 {

@@ -55,7 +55,7 @@ pub enum QueryError {
         "no sample is in a method {0:?}; `top` shows the names, and the end of one, such as HashMap.get, is enough"
     )]
     NoMethod(String),
-    /// The end of a name is that of several methods.
+    /// Several methods end with this text.
     #[error("{0:?} is the end of several names; write one of them: {names}", names = .1.join(", "))]
     SeveralMethods(String, Vec<String>),
     #[error("the sides have different modes ({0} and {1}), so their times cannot be compared")]

@@ -158,12 +158,8 @@ impl Flat {
     pub fn find(&self, method: &str) -> Result<MethodCost, QueryError> {
         let mut names = self.names_with_time();
         names.sort_unstable_by(|a, b| self.compare(Order::TotalTime, *a, *b));
-        let found = named_by(method, names.iter().map(|&name| self.text(name)))?;
-        names
-            .iter()
-            .find(|&&name| self.text(name) == found)
-            .map(|&name| self.cost(name))
-            .ok_or_else(|| QueryError::NoMethod(method.to_owned()))
+        let place = named_by(method, names.iter().map(|&name| self.text(name)))?;
+        Ok(self.cost(names[place]))
     }
 
     /// Returns the first `limit` methods by total time, without callers that have no CPU time of their own and the same

@@ -124,11 +124,11 @@ impl Lines {
     fn find(&self, method: Option<&str>) -> Result<Option<&str>, QueryError> {
         let own_ns = |name: &str| total(self.by_method[name].iter().map(|line| line.self_ns));
         let mut names: Vec<&str> = self.by_method.keys().map(String::as_str).collect();
-        names.sort_unstable_by_key(|&name| (Reverse(own_ns(name)), name));
+        names.sort_by_cached_key(|&name| (Reverse(own_ns(name)), name));
         let Some(method) = method else { return Ok(names.into_iter().find(|name| !name.starts_with('['))) };
-        match named_by(method, names.into_iter()) {
+        match named_by(method, names.iter().copied()) {
             Err(QueryError::NoMethod(_)) => Ok(None),
-            found => found.map(Some),
+            place => Ok(Some(names[place?])),
         }
     }
 

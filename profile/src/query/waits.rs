@@ -59,6 +59,9 @@ pub struct Waits {
     pub runnable_ns: u64,
     pub blocked_ns: u64,
     pub waiting_ns: u64,
+    /// True if there are samples, with a known state or without.
+    #[serde(skip)]
+    pub has_samples: bool,
     /// The waits, the longest first, and those outside of the program last.
     pub waits: Vec<Wait>,
 }
@@ -67,7 +70,7 @@ impl Waits {
     /// Adds up the selected samples of `profile` whose stacks have a state.
     pub fn of(profile: &ProcessProfile) -> Self {
         let dictionary = profile.dictionary();
-        let mut waits = Waits::default();
+        let mut waits = Waits { has_samples: !profile.samples().is_empty(), ..Waits::default() };
         let mut running: FxHashMap<u32, u64> = FxHashMap::default();
         let mut waiting: FxHashMap<u32, u64> = FxHashMap::default();
         for (thread, stack, Sum { cpu_ns, .. }) in profile.cells() {
@@ -109,6 +112,9 @@ impl Waits {
     /// Returns the shares of the states in one line; empty without samples.
     pub fn sentence(&self) -> String {
         let whole = self.total_ns();
+        if whole == 0 && self.has_samples {
+            return "states of threads are unknown: an earlier version recorded this".to_owned();
+        }
         let parts = [
             ("running", self.running_ns),
             ("without a processor", self.runnable_ns),

@@ -76,7 +76,7 @@ impl StackNamer {
         Self { names, enabled, most: shown.most, is_limited: false, ids, lines: (ReadCache::default(), 0) }
     }
 
-    /// Names a stack of the walker's group; `thread` is whose it is, if known, and `state` what that did.
+    /// Names a stack of the walker's group; `thread` is the sampled thread, if it is known.
     pub fn name<M: Memory>(
         &mut self,
         vm: &Vm<M>,
@@ -88,10 +88,9 @@ impl StackNamer {
     ) -> NamedStack {
         let is_java = snapshot.head.capture.thread != 0;
         if is_java && !self.enabled.walks {
-            let (id, stop) = (
-                self.names.dictionaries.stack(&[], &ThreadState::after(STOP_SELF_TEST, state)),
-                STOP_SELF_TEST,
-            );
+            let dictionaries = &mut self.names.dictionaries;
+            let root = dictionaries.root(STOP_SELF_TEST, state);
+            let (id, stop) = (dictionaries.sampled(root), STOP_SELF_TEST);
             let (complete, unloaded, is_late, compiled, is_biased) = (false, 0, false, None, false);
             return NamedStack { id, stop, complete, unloaded, is_late, compiled, is_biased };
         }
@@ -115,14 +114,13 @@ impl StackNamer {
         let compiled = compiled_code(walker.frames(walk), walker.groups(walk));
         let newest = walker.frames(walk).iter().find(|frame| frame.method().is_some());
         let is_biased = newest.is_some_and(Frame::is_moved);
-        let root = ThreadState::after(stop, state);
-        let node = self.node(&root);
+        let node = self.node(stop, state);
         let id = self.names.dictionaries.sampled(node);
         if walker.comparison.is_some() {
             self.names.forget_groups();
             self.name_frames(vm, walker, walk, snapshot, thread);
             // Not the numbers: a node that was forgotten gets another one.
-            let is_same = node.hash() == self.node(&root).hash();
+            let is_same = node.hash() == self.node(stop, state).hash();
             walker.comparison.iter_mut().for_each(|comparison| comparison.count_ids(is_same));
         }
         NamedStack {
@@ -179,9 +177,9 @@ impl StackNamer {
     }
 
     /// Returns the node of the stack whose frames have `ids`.
-    fn node(&mut self, root: &str) -> Node {
+    fn node(&mut self, stop: &str, state: Option<ThreadState>) -> Node {
         let Self { names: FrameNames { dictionaries, .. }, ids, .. } = self;
-        let root = dictionaries.root(root);
+        let root = dictionaries.root(stop, state);
         dictionaries.leaf(root, ids.iter().rev().copied())
     }
 

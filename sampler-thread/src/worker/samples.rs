@@ -155,12 +155,11 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let WalkedRequest { slot, request, view, walk } = walked;
         let snapshot = snapshot_of(view.as_ref(), request);
         let thread = self.accounts.get(*slot).map(|account| &account.facts);
-        // A timer on a CPU clock finds threads running only.
-        let state = (self.tuner.clock().of_threads() == ThreadClock::Wall).then(|| {
-            match snapshot.head.capture.is_in_system_call(&self.vm.memory) {
-                true => ThreadState::Waiting,
-                false => ThreadState::Running,
-            }
+        // A timer on a CPU clock finds threads running only. Without a snapshot, the result of a call is unknown.
+        let has_state = self.tuner.clock().of_threads() == ThreadClock::Wall && snapshot.is_copy;
+        let state = has_state.then(|| match snapshot.head.capture.is_in_system_call(&self.vm.memory) {
+            true => ThreadState::Waiting,
+            false => ThreadState::Running,
         });
         let stack = self.namer.name(&self.vm, &mut self.walker, walk, &snapshot, thread, state);
         let virtual_thread = thread.filter(|_| snapshot.head.virtual_thread != 0).map(|carrier| {

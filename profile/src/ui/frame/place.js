@@ -1,4 +1,4 @@
-// What a person has in sight and at hand. It stays when the page loads new samples into the same view.
+// Scrolled places, the cursor and the focus, which stay when the page loads new samples into the same view.
 
 /** Parts that scroll, and the page, which does on narrow screens; not graphs, whose places count from their roots. */
 const scrolledParts = () => [document.scrollingElement, ...$("content").querySelectorAll(".pane, .table-scroll")];

@@ -12,6 +12,7 @@
 mod nodes;
 mod pending;
 
+use proto::ThreadState;
 use proto::v1::{Dictionary, FrameKind, Thread};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -209,7 +210,7 @@ impl Dictionaries {
 
     /// Returns the id of a stack with these frames, leaf first, and this stop reason; frames 0 are left out.
     pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
-        let root = self.root(stop);
+        let root = self.root(stop, None);
         let node = self.leaf(root, frames.iter().rev().copied());
         self.sampled(node)
     }
@@ -230,11 +231,13 @@ impl Dictionaries {
         node.id.into()
     }
 
-    pub fn root(&mut self, stop: &str) -> Node {
-        let (stop, hash) = self.string_id(stop);
+    /// Returns the root of stacks with a stop reason, and with the state of their thread if it is known.
+    pub fn root(&mut self, stop: &str, state: Option<ThreadState>) -> Node {
+        let hash = xxh3_64(ThreadState::after(stop, state).as_bytes());
         let (node, is_new) = self.nodes.child(Node::NONE, hash);
         if is_new {
-            self.pending.node(node.id, 0, stop);
+            let (stop, _) = self.string_id(stop);
+            self.pending.root(node.id, stop, state.map_or(0, ThreadState::number));
         }
         node
     }

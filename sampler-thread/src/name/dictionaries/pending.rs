@@ -61,6 +61,16 @@ impl Pending {
     }
 
     /// A node: its caller, 0 for a root, and its frame, or the string of a root.
+    /// Adds a root with its stop reason and the number of the thread's state, 0 if that is unknown.
+    pub(super) fn root(&mut self, id: u32, stop: u32, state: u32) {
+        if state != 0 {
+            let states = &mut self.entries.node_state;
+            states.resize(self.entries.node_frame.len(), 0);
+            states.push(state);
+        }
+        self.node(id, 0, stop);
+    }
+
     pub(super) fn node(&mut self, id: u32, caller: u32, frame: u32) {
         let entries = &mut self.entries;
         begin(&mut entries.first_node, id, entries.node_frame.is_empty());
@@ -150,6 +160,10 @@ pub fn append(dictionary: &mut Dictionary, mut more: Dictionary) -> Option<Dicti
         own.frame_line.append(&mut new.frame_line);
         own.frame_symbol.append(&mut new.frame_symbol);
         own.frame_library.append(&mut new.frame_library);
+        if !new.node_state.is_empty() {
+            own.node_state.resize(own.node_frame.len(), 0);
+            own.node_state.append(&mut new.node_state);
+        }
         own.node_parent.append(&mut new.node_parent);
         own.node_frame.append(&mut new.node_frame);
         own.stack_node.append(&mut new.stack_node);
@@ -167,6 +181,20 @@ mod tests {
         let mut pending = Pending::default();
         (first..).zip(texts).for_each(|(id, text)| pending.string(id, text));
         pending.take().expect("entries")
+    }
+
+    #[test]
+    fn states_stay_with_their_roots() {
+        let nodes = |first_node, frames: &[u32], states: &[u32]| {
+            let (node_parent, node_frame) = (vec![0; frames.len()], frames.to_vec());
+            let node_state = states.to_vec();
+            let entries = Entries { first_node, node_parent, node_frame, node_state, ..Entries::default() };
+            Dictionary { entries: Some(entries), ..Dictionary::default() }
+        };
+        let mut all = nodes(1, &[7, 7, 8], &[1]);
+        assert_eq!(append(&mut all, nodes(4, &[9, 9], &[0, 2])), None);
+        assert_eq!(append(&mut all, nodes(6, &[9], &[])), None);
+        assert_eq!(all.entries.expect("entries").node_state, [1, 0, 0, 0, 2]);
     }
 
     #[test]

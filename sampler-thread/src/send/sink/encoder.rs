@@ -130,6 +130,7 @@ fn split_entries(entries: Entries, parts: &mut Vec<Dictionary>) {
             first_node: entries.first_node + start as u32,
             node_parent: part(&entries.node_parent, start),
             node_frame: part(&entries.node_frame, start),
+            node_state: part(&entries.node_state, start),
             ..Entries::default()
         }));
     }
