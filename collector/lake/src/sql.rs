@@ -81,9 +81,13 @@ pub fn command(url: &str, service: Option<&str>, span_us: Range<i64>) -> String 
     )
 }
 
-/// Returns a word as a shell reads it, whatever letters it has.
+/// Returns a word as a shell reads it within quotation marks.
 fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+    let escaped = word.chars().flat_map(|letter| {
+        let is_special = matches!(letter, '"' | '\\' | '$' | '`');
+        is_special.then_some('\\').into_iter().chain([letter])
+    });
+    format!("\"{}\"", escaped.collect::<String>())
 }
 
 #[cfg(test)]
@@ -117,8 +121,8 @@ mod tests {
     fn a_command_can_be_pasted() {
         assert_eq!(
             command("s3://a/b", Some("it's $HOME"), 5_000_000..i64::MAX),
-            "tickwalk lake sql duckdb 's3://a/b' > lake.sql && duckdb -init lake.sql \
-             -c 'FROM hot_methods('\\''it'\\'''\\''s $HOME'\\'', to_timestamp(5), now()) ORDER BY self_ns DESC LIMIT 20'"
+            "tickwalk lake sql duckdb \"s3://a/b\" > lake.sql && duckdb -init lake.sql \
+             -c \"FROM hot_methods('it''s \\$HOME', to_timestamp(5), now()) ORDER BY self_ns DESC LIMIT 20\""
         );
     }
 }
