@@ -165,7 +165,7 @@ on_jdks! { concurrent 11, 25;
         };
         let destination = format!("{address},file={recording}");
         let run = run_through_restart(jdk, &destination, &directory.path().join("end-file"), next);
-        // What was acknowledged before SIGKILL is in the journal.
+        // The journal has all messages that the collector acknowledged before SIGKILL.
         start("first").stop();
         let whole = summary_of(Path::new(&recording), &run.starvation);
         let answer = tickwalk_json(&["query", "statistics", &url]);

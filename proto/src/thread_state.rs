@@ -1,4 +1,4 @@
-//! Whether a thread ran or waited, which the roots of stacks have in profiles of wall time.
+//! The state of a thread, running or waiting. In a profile of wall time, each stack has one.
 
 use std::borrow::Cow;
 

@@ -87,8 +87,8 @@ pub fn write_file<E: Into<anyhow::Error>>(
 ) -> anyhow::Result<()> {
     let is_new = !path.exists();
     in_context(whole_file::write(path, readers, write), || format!("cannot write {}", path.display()))?;
-    // A file that is replaced keeps its owner.
-    if is_new {
+    // A public file that is replaced keeps its owner.
+    if is_new || readers == Readers::Owner {
         sudo::hand_over(path);
     }
     Ok(())

@@ -19,7 +19,7 @@ const PREFIX: &str = ".tickwalk-";
 /// Readers of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// Its owner, because profiles have names of private programs; also of a file that is replaced.
+    /// Its writer only, because profiles have names of private programs; also if it replaces a file of another user.
     Owner,
     /// Everybody whom the umask allows, or who can read the file that is replaced.
     Umask,
@@ -84,7 +84,8 @@ impl WholeFile {
         }
     }
 
-    /// Calls `before` with the path, and moves the file there, with owner and permissions of the file that it replaces.
+    /// Calls `before` with the path, and moves the file there. It gets the permissions of the file that it replaces
+    /// and its owner unless the new one is private.
     ///
     /// # Errors
     /// If moving or `before` fails; the file at the path is then unchanged.
@@ -93,8 +94,10 @@ impl WholeFile {
         if let Ok(old) = fs::metadata(&self.path) {
             let others = if self.readers == Readers::Owner { 0o077 } else { 0 };
             new.as_file().set_permissions(Permissions::from_mode(old.mode() & !others))?;
-            // Refused unless this is the superuser; the file then belongs to its writer.
-            let _ = fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
+            if self.readers == Readers::Umask {
+                // Refused unless this is the superuser; the file then belongs to its writer.
+                let _ = fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
+            }
         }
         before(&self.path)?;
         new.persist(&self.path).map(drop).map_err(|error| error.error)
@@ -247,6 +250,22 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("rights");
         write(&path, Readers::Owner, text("again")).expect("written");
         assert_eq!(mode(), 0o600, "also if others could read the file that is replaced");
+    }
+
+    #[test]
+    fn only_public_files_keep_the_owner_of_the_one_that_they_replace() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        for (readers, is_kept) in [(Readers::Umask, true), (Readers::Owner, false)] {
+            fs::write(&path, "old").expect("written");
+            if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
+                // Only the superuser writes files of several owners.
+                return;
+            }
+            write(&path, readers, text("new")).expect("written");
+            assert_eq!(fs::metadata(&path).expect("a file").uid() == 65534, is_kept, "{readers:?}");
+            fs::remove_file(&path).expect("removed");
+        }
     }
 
     #[test]

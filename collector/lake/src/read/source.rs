@@ -78,7 +78,7 @@ impl LakeSource {
         let selected = repeated_if_gone(|| {
             let selected = recent.read(&fetcher, wanted);
             if matches!(selected, Err(LakeError::Gone(_))) {
-                // What is kept names files that are gone.
+                // The list of files in memory is out of date.
                 *recent = Recent::default();
             }
             selected

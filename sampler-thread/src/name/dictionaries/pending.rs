@@ -60,7 +60,6 @@ impl Pending {
         entries.frame_library.push(frame.library);
     }
 
-    /// A node: its caller, 0 for a root, and its frame, or the string of a root.
     /// Adds a root with its stop reason and the number of the thread's state, 0 if that is unknown.
     pub(super) fn root(&mut self, id: u32, stop: u32, state: u32) {
         if state != 0 {
@@ -71,6 +70,7 @@ impl Pending {
         self.node(id, 0, stop);
     }
 
+    /// Adds a node: its caller, 0 for a root, and its frame, or the string of a root.
     pub(super) fn node(&mut self, id: u32, caller: u32, frame: u32) {
         let entries = &mut self.entries;
         begin(&mut entries.first_node, id, entries.node_frame.is_empty());
