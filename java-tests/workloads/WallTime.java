@@ -79,7 +79,7 @@ public final class WallTime {
     }
 
     static void readPipe(InputStream pipe) throws IOException {
-        if (pipe.read() != -1) {
+        if (pipe.read() != 42) {
             System.out.println("early end of a pipe");
         }
     }
@@ -108,7 +108,7 @@ public final class WallTime {
             Thread waiter = start("waiter", WallTime::await);
             Thread reader = start("reader", () -> read(near));
             Thread sleeper = start("sleeper", () -> sleep(nanos));
-            Process process = new ProcessBuilder("sleep", "1000").start();
+            Process process = new ProcessBuilder("cat").start();
             InputStream pipe = process.getInputStream();
             Thread piper = start("piper", () -> readPipe(pipe));
             Thread copier = start("copier", () -> copy(nanos));
@@ -118,8 +118,10 @@ public final class WallTime {
             sleeper.join();
             happen();
             far.getOutputStream().write(42);
-            process.destroy();
+            process.getOutputStream().write(42);
+            process.getOutputStream().flush();
             piper.join();
+            process.destroy();
             waiter.join();
             reader.join();
         }
