@@ -396,6 +396,26 @@ fn a_profile_of_the_next_seconds_has_what_arrives() {
     served.server.stop();
 }
 
+#[test]
+fn metrics_of_the_process_are_plausible() {
+    let served = Served::new();
+    let (_, metrics) = served.get("/metrics");
+    let value = |name: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is not in {metrics}")).parse().expect("a number")
+    };
+    let mebibyte = 1024.0 * 1024.0;
+    assert!(value("process_cpu_seconds_total") > 0.0);
+    assert!(
+        (mebibyte..value("process_virtual_memory_bytes")).contains(&value("process_resident_memory_bytes"))
+    );
+    assert!(value("process_threads") >= 1.0);
+    assert!((3.0..value("process_max_fds")).contains(&value("process_open_fds")));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs_f64();
+    assert!((now - 3600.0..=now).contains(&value("process_start_time_seconds")));
+    served.server.stop();
+}
+
 /// Each metric and each label of the dashboard in `cli/packaging`, after queries and samples that make all of them.
 #[test]
 fn the_dashboard_queries_metrics_that_exist() {

@@ -40,8 +40,9 @@ pub use thread_state::ThreadState;
 
 /// The messages of `proto/profiler.proto`.
 ///
-/// The code is generated and committed, so that a build needs no protobuf compiler; the test `drift` compares it with
-/// the code generated from the definition, and `TICKWALK_REGENERATE=1 cargo test -p proto --test drift` rewrites it.
+/// The code is generated and committed, so that a build needs no protobuf compiler:
+/// `cargo run --manifest-path proto/generate/Cargo.toml` writes it, and the test `drift` fails if the definition was
+/// changed without that.
 #[rustfmt::skip]
 #[path = "generated.rs"]
 #[allow(clippy::doc_lazy_continuation, reason = "comments of the .proto are plain text, not Markdown")]

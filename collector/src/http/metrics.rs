@@ -3,11 +3,13 @@
 //! Most values are read from the store for each scrape; only the duration of queries is recorded here.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lake::write::spool::Delivery;
-use prometheus::process_collector::ProcessCollector;
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
+use nix::sys::time::TimeVal;
 use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};
 
 use crate::forward::{Account, Accounts, Cause};
@@ -38,6 +40,7 @@ const SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 pub(super) struct Metrics {
     registry: Registry,
     questions: HistogramVec,
+    started: SystemTime,
 }
 
 impl Metrics {
@@ -46,11 +49,10 @@ impl Metrics {
         let options = HistogramOpts::new("tickwalk_query_duration_seconds", "Duration of queries");
         let questions = HistogramVec::new(options.buckets(SECONDS.to_vec()), &["query"])?;
         registry.register(Box::new(questions.clone()))?;
-        registry.register(Box::new(ProcessCollector::for_self()))?;
         let version = [(vec![env!("CARGO_PKG_VERSION")], 1.0)];
         Metric::new("tickwalk_build_info Version of the collector", &["version"], version)
             .add_to(&registry)?;
-        Ok(Metrics { registry, questions })
+        Ok(Metrics { registry, questions, started: SystemTime::now() })
     }
 
     /// Records the duration of a query.
@@ -64,7 +66,8 @@ impl Metrics {
         let accounts = probe.forwarded.get();
         let registry = Registry::new();
         let status = store.map(|store| store.status()).unwrap_or_default();
-        let plain = of_store(&status).into_iter().chain(of_agents((probe.agents)()));
+        let plain =
+            of_store(&status).into_iter().chain(of_agents((probe.agents)())).chain(of_process(self.started));
         plain
             .map(|(text, value)| Metric::new(text, &[], [(Vec::new(), value)]))
             .chain(status.lake.iter().flat_map(of_lake))
@@ -176,6 +179,35 @@ fn of_agents(health: Health) -> [(&'static str, f64); 4] {
             health.panicked as f64,
         ),
     ]
+}
+
+/// Returns the metrics that Prometheus's clients have for their own process, as far as the kernel reports them.
+fn of_process(started: SystemTime) -> impl Iterator<Item = (&'static str, f64)> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let kilobytes = |name: &str| Some(field(name)? * 1024.0);
+    let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    let cpu_seconds =
+        getrusage(UsageWho::RUSAGE_SELF).map(|used| seconds(used.user_time()) + seconds(used.system_time()));
+    // Without the descriptor by which they are counted.
+    let open = fs::read_dir("/proc/self/fd").map(|descriptors| descriptors.count().saturating_sub(1) as f64);
+    let start = started.duration_since(UNIX_EPOCH).map(|start| start.as_secs_f64());
+    let values = [
+        ("process_cpu_seconds_total CPU time of all threads of the collector", cpu_seconds.ok()),
+        ("process_resident_memory_bytes Resident memory", kilobytes("VmRSS:")),
+        ("process_virtual_memory_bytes Reserved addresses", kilobytes("VmSize:")),
+        ("process_threads Threads", field("Threads:")),
+        ("process_open_fds Open file descriptors", open.ok()),
+        (
+            "process_max_fds Most file descriptors",
+            getrlimit(Resource::RLIMIT_NOFILE).map(|(soft, _)| soft as f64).ok(),
+        ),
+        ("process_start_time_seconds Start of the collector, in seconds since 1970", start.ok()),
+    ];
+    values.into_iter().filter_map(|(text, value)| Some((text, value?)))
 }
 
 fn of_sessions(tally: &Tally) -> [Metric<'_>; 6] {
