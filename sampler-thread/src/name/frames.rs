@@ -151,16 +151,30 @@ impl FrameNames {
         libraries: &mut NativeLibraries,
         ids: &mut Vec<u64>,
     ) {
-        let is_certain = self.uncertain_at.is_none();
-        if let Some(known) = self.groups.find(group.number).filter(|_| is_certain) {
+        if self.uncertain_at.is_none()
+            && let Some(known) = self.groups.find(group.number)
+        {
             ids.extend(known.iter().map(|&id| u64::from(id)));
-            return;
+        } else {
+            self.unknown_frames(frames, group, vm, libraries, ids);
         }
+    }
+
+    /// The same for a group whose ids were not noted, or may be those of unloaded methods.
+    #[inline(never)]
+    fn unknown_frames<M: Memory>(
+        &mut self,
+        frames: &[Frame],
+        group: Group,
+        vm: &Vm<M>,
+        libraries: &mut NativeLibraries,
+        ids: &mut Vec<u64>,
+    ) {
         let (begin, unloaded) = (ids.len(), self.unloaded);
         for frame in frames.iter().take(group.frames as usize) {
             ids.push(self.frame(frame, vm, libraries).unwrap_or(0));
         }
-        if is_certain && unloaded == self.unloaded {
+        if self.uncertain_at.is_none() && unloaded == self.unloaded {
             self.groups.put(group.number, ids.get(begin..).unwrap_or_default());
         }
     }

@@ -31,6 +31,7 @@ impl Groups {
     }
 
     /// The ids of the frames of the group with this number, newest first.
+    #[inline]
     pub(super) fn find(&self, number: u32) -> Option<&[u32]> {
         let line = self.lines.get(self.place(number)).filter(|line| line.number == number && number != 0)?;
         line.ids.get(..line.count as usize)

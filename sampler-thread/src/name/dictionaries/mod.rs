@@ -99,6 +99,7 @@ impl Hashes {
     }
 
     /// Returns the hash of an entry; the id in place of it if the entry is unknown.
+    #[inline]
     fn of(&self, id: u32) -> u64 {
         let place = id.checked_sub(self.first).and_then(|place| self.hashes.get(place as usize));
         place.copied().unwrap_or(id.into())
@@ -243,6 +244,7 @@ impl Dictionaries {
     }
 
     /// Returns the node of a frame that was called by the frame of node `caller`.
+    #[inline]
     pub fn child(&mut self, caller: Node, frame: u64) -> Node {
         let frame = narrow(frame);
         let (node, is_new) = self.nodes.child(caller, self.frame_hashes.of(frame));

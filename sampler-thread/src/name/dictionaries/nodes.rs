@@ -66,6 +66,7 @@ impl NewestHashes {
         Self { pieces: Vec::new(), first }
     }
 
+    #[inline]
     fn of(&self, id: u32) -> Option<u64> {
         let place = id.checked_sub(self.first)? as usize;
         self.pieces.get(place / PIECE)?.get(place % PIECE).copied()
@@ -119,14 +120,21 @@ impl Nodes {
     }
 
     /// Returns the node of a frame with this hash below its caller, and whether it is new.
+    #[inline]
     pub(super) fn child(&mut self, caller: Node, frame: u64) -> (Node, bool) {
         let hash = hash_below(caller.hash, frame);
         let next = caller.id + 1;
         if self.hashes.of(next) == Some(hash) {
             return (Node { id: next, hash }, false);
         }
+        self.distant_child(caller, hash)
+    }
+
+    /// The same for a node with this hash that does not have the id behind its caller's, or is new.
+    #[inline(never)]
+    fn distant_child(&mut self, caller: Node, hash: u64) -> (Node, bool) {
         // If the caller has the last id, no node was made below it since, so the search in the table is left out.
-        let is_next = next == self.used + 1 && caller.id >= self.first;
+        let is_next = caller.id == self.used && caller.id >= self.first;
         if !is_next && let Some(id) = self.find(hash) {
             return (Node { id, hash }, false);
         }
@@ -208,6 +216,7 @@ fn place(hash: u64, lines: usize) -> usize {
 }
 
 /// Returns the hash of a frame with the hash `frame` below a caller with the hash `caller`; never 0.
+#[inline]
 pub(super) fn hash_below(caller: u64, frame: u64) -> u64 {
     // Digits of pi; an odd factor, so that the low half of the product keeps every difference.
     const START: u64 = 0x243f_6a88_85a3_08d3;
