@@ -140,6 +140,10 @@ impl Source for WithSources {
         self.samples.end_ns()
     }
 
+    fn start_ns(&self) -> Option<u64> {
+        self.samples.start_ns()
+    }
+
     fn cut(&self) -> Option<FramingError> {
         self.samples.cut()
     }

@@ -216,7 +216,9 @@ fn every_parameter_is_understood() {
             let values: Vec<&str> = match name {
                 "kind" | "thread_kind" | "state" => about.split('`').skip(1).step_by(2).collect(),
                 "label" => vec!["host=build-1", "service=x", "jvm=25", "pid=1", "command=x"],
-                "from" | "to" => vec!["now", "-90s", "-15m", "-2h", "-7d", "1790000000.5"],
+                "from" | "to" => {
+                    vec!["now", "-90s", "-15m", "-2h", "-7d", "1790000000.5", "3s", "14:03", "14:03:05"]
+                }
                 _ => vec!["x"],
             };
             for value in values {

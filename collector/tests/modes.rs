@@ -10,9 +10,10 @@ use profile::export::parquet::Table;
 use profile::export::{Options, firefox, jfr, otlp, parquet, pprof, speedscope, table, text};
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
-use profile::source::recording::Recording;
+use profile::source::Source;
+use profile::source::recording::{RecordingReader, Recordings};
 use profile::ui::standalone;
-use proto::v1::{FrameKind, Mode, ThreadKind};
+use proto::v1::{FrameKind, Mode, Statistics, ThreadAccount, ThreadKind, agent_message::Body};
 use serde_json::Value;
 
 const NOW_NS: u64 = 1_790_000_100_000_000_000;
@@ -35,7 +36,15 @@ fn written(write: impl Fn(&ProcessProfile, &mut Vec<u8>), mode: Mode) -> Vec<u8>
     bytes
 }
 
-fn asked(recording: &Recording, question: &str, pairs: &[(&str, &str)]) -> String {
+/// Two processes, one of each mode.
+fn mixed() -> Recordings {
+    let mut wall = stream(Mode::Wall);
+    wall.rename(0xbee);
+    let bytes = [stream(Mode::CpuTime).bytes(), wall.bytes()].concat();
+    Recordings::of(RecordingReader::new(&bytes[..]).expect("a recording"))
+}
+
+fn asked(recording: &dyn Source, question: &str, pairs: &[(&str, &str)]) -> String {
     let pairs: Vec<_> = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
     let answer = answer(recording, question, &pairs, NOW_NS).expect("an answer");
     String::from_utf8(answer.bytes).expect("text")
@@ -231,6 +240,117 @@ fn waits_are_named_by_the_program() {
     ] {
         assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
     }
+    // The words of the first line select: blocked is a part of waiting.
+    let recording = stream.recording();
+    let selected = |state| asked(&recording, "top", &[("state", state)]);
+    assert!(selected("blocked").contains("\nblocked 100.0 %\n"), "{}", selected("blocked"));
+    assert!(selected("waiting").contains("\nblocked 55.6 %, waiting 44.4 %\n"), "{}", selected("waiting"));
+    assert!(selected("running").contains("\nrunning 100.0 %\n"), "{}", selected("running"));
     let cpu = asked(&small().recording(), "top", &[]);
     assert!(!cpu.contains("Waits by"), "{cpu}");
+}
+
+/// Sums of CPU time and wall time have no meaning, so every answer says that it has such sums.
+#[test]
+fn sums_of_several_modes_are_stated() {
+    let both = mixed();
+    let texts = [
+        "top",
+        "tree",
+        "callers/text",
+        "lines/text",
+        "view/hot-methods",
+        "view/cpu-time-hot-methods",
+        "view/threads",
+        "summary/text",
+        "diff/text",
+    ];
+    let parameters = |question: &str| match question {
+        "callers/text" | "callees" | "callers" | "lines" | "lines/text" => {
+            vec![("method", "com.example.Work.run")]
+        }
+        _ => Vec::new(),
+    };
+    let warning = "warning: the sums mix modes whose times differ in meaning (cputime, wall); select one";
+    for question in texts {
+        let ask = |more: &[(&'static str, &'static str)]| {
+            asked(&both, question, &[&parameters(question)[..], more].concat())
+        };
+        assert!(ask(&[]).contains(warning), "{question}: {}", ask(&[]));
+        let one = ask(&[("label", "mode=wall")]);
+        assert!(!one.contains("mix modes"), "{question}: {one}");
+    }
+    for question in ["flamegraph", "callers", "callees", "methods", "lines", "threads", "timeline", "diff"] {
+        let modes = |more: &[(&'static str, &'static str)]| {
+            let text = asked(&both, question, &[&parameters(question)[..], more].concat());
+            let answer: Value = serde_json::from_str(&text).expect("JSON");
+            let place = match question {
+                "timeline" => "/modes",
+                "diff" => "/spans/after/modes",
+                _ => "/span/modes",
+            };
+            answer.pointer(place).cloned()
+        };
+        assert_eq!(modes(&[]), Some(Value::from(vec!["cputime", "wall"])), "{question}");
+        assert_eq!(modes(&[("label", "mode=wall")]), None, "{question}");
+    }
+    let methods: Value = serde_json::from_str(&asked(&both, "methods", &[])).expect("JSON");
+    assert!(
+        methods["warnings"][0].as_str().is_some_and(|text| warning.contains(text.split(';').next().unwrap()))
+    );
+}
+
+/// Adds a sample of a thread of its own, whose newest frame has the name of its state.
+fn sample_with_state(stream: &mut Stream, thread: u32, state: &str, samples: u32) {
+    stream.thread(thread, state, ThreadKind::Java);
+    let frame = stream.frame(FrameKind::C2, &format!("shop/Main.{state}"));
+    let stack = stream.stack(&[frame], &format!("end_of_stack {state}"));
+    (0..samples).for_each(|_| stream.sample(thread, stack, INTERVAL_NS));
+}
+
+#[test]
+fn flight_recordings_of_wall_time_have_the_states_of_threads() {
+    let states = |of: &[&str]| {
+        let mut stream = Stream::new();
+        stream.set_mode(Mode::Wall);
+        (1..).zip(of).for_each(|(thread, state)| sample_with_state(&mut stream, thread, state, 1));
+        stream.goodbye();
+        let mut bytes = Vec::new();
+        jfr::write(&stream.profile(), Options::default(), &mut bytes).expect("memory");
+        ["STATE_RUNNABLE", "STATE_SLEEPING", "STATE_UNKNOWN"].map(|state| has(&bytes, state))
+    };
+    assert_eq!(states(&["running"]), [true, false, false]);
+    assert_eq!(states(&["waiting"]), [false, true, false]);
+    assert_eq!(states(&["running", "waiting"]), [true, true, false]);
+}
+
+/// The kernel's delay of a thread is a part of its running time, and is known of whole sessions only.
+#[test]
+fn time_without_a_processor_is_a_part_of_running_time() {
+    let mut stream = Stream::new();
+    stream.set_mode(Mode::Wall);
+    sample_with_state(&mut stream, 1, "running", 10);
+    sample_with_state(&mut stream, 2, "waiting", 10);
+    let account = |thread, run_delay_ns| ThreadAccount {
+        thread,
+        kernel_ns: 10 * INTERVAL_NS,
+        sampled_ns: 10 * INTERVAL_NS,
+        samples: 10,
+        run_delay_ns: Some(run_delay_ns),
+        ..Default::default()
+    };
+    // The second thread never ran, so its delay belongs to the profiler's signals.
+    let threads = vec![account(1, 4 * INTERVAL_NS), account(2, INTERVAL_NS)];
+    stream.send(Body::Statistics(Statistics { threads, samples: 20, requests: 20, ..Default::default() }));
+    stream.goodbye();
+    let recording = stream.recording();
+    let text = asked(&recording, "top", &[]);
+    assert!(text.contains("running 30.0 %, without a processor 20.0 %, waiting 50.0 %\n"), "{text}");
+    let json = |pairs: &[(&str, &str)]| {
+        let text = asked(&recording, "top", &[&[("json", "true")], pairs].concat());
+        serde_json::from_str::<Value>(&text).expect("JSON")["states"].clone()
+    };
+    let times = |states: Value| ["running_ns", "runnable_ns", "waiting_ns"].map(|name| states[name].as_u64());
+    assert_eq!(times(json(&[])), [6, 4, 10].map(|samples| Some(samples * INTERVAL_NS)));
+    assert_eq!(times(json(&[("state", "running")])), [10, 0, 0].map(|samples| Some(samples * INTERVAL_NS)));
 }

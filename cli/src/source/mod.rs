@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
+use chrono::{DateTime, Local, NaiveDateTime, NaiveTime, TimeZone, Utc};
 use clap::Args;
 use collector::source_path::{SourcePath, WithSources};
 use collector::store::{Store, is_partition};
@@ -24,11 +25,12 @@ use profile::query::selection::{FRAME_KINDS, Selection, THREAD_KINDS, THREAD_STA
 use profile::source::SharedSource;
 use profile::source::recording::{Recording, RecordingError, Recordings};
 use profile::text::format::Format;
+use serde_json::Value;
 use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::options::values::{Offered, Time};
-use crate::output::{self, progress};
+use crate::output::{self, progress, tell};
 
 /// Maximum bytes of an answer of a collector; a call tree of 200,000 nodes has about 10 MB.
 const ANSWER_BYTES: u64 = 256 << 20;
@@ -132,10 +134,17 @@ impl Source {
     ) -> anyhow::Result<()> {
         match self {
             Source::Path(path) => {
-                let selection = Selection::of(pairs)?;
-                Ok(export::write(&*open(path)?, &selection, format, options, now_ns(), out)?)
+                let (selection, now_ns, source) = (Selection::of(pairs)?, now_ns(), open(path)?);
+                warn_of_sums(&*source, &selection, format, now_ns)?;
+                Ok(export::write(&*source, &selection, format, options, now_ns, out)?)
             }
             Source::Url(url, requests) => {
+                if format.sums_processes() {
+                    let one_row = [pairs, &[("limit".to_owned(), "1".to_owned())]].concat();
+                    let methods: Value = serde_json::from_slice(&fetch(url, requests, "methods", &one_row)?)?;
+                    let warnings = methods["warnings"].as_array().into_iter().flatten();
+                    warnings.filter_map(Value::as_str).for_each(|warning| tell!("warning: {warning}"));
+                }
                 let mut pairs = pairs.to_vec();
                 pairs.push(("format".to_owned(), format.name().to_owned()));
                 pairs.extend(options.pairs());
@@ -146,6 +155,7 @@ impl Source {
                 let lake = open_lake(url, requests)?;
                 let part = part_of(&lake, &[&selection], true, now_ns)?;
                 let source = part.as_deref().map_or(&lake as &dyn profile::source::Source, |part| part);
+                warn_of_sums(source, &selection, format, now_ns)?;
                 Ok(export::write(source, &selection, format, options, now_ns, out)?)
             }
         }
@@ -216,6 +226,20 @@ pub fn check_output<'s>(
     sources.into_iter().try_for_each(|source| source.check_apart(path))
 }
 
+/// Prints what a reader must know of an export that sums the samples of processes.
+fn warn_of_sums(
+    source: &dyn profile::source::Source,
+    selection: &Selection,
+    format: Format,
+    now_ns: u64,
+) -> anyhow::Result<()> {
+    if format.sums_processes() {
+        let span = selection.span_with_modes(source, now_ns)?;
+        span.warnings().for_each(|warning| tell!("warning: {warning}"));
+    }
+    Ok(())
+}
+
 /// Opens a lake, which is read for each question.
 fn open_lake(url: &LakeUrl, requests: &Requests) -> anyhow::Result<LakeSource> {
     Ok(LakeSource::new(Lake::open(url)?, requests.timeout, progress::of_lake()))
@@ -278,7 +302,7 @@ fn fetch(
     if status.is_success() {
         return Ok(body);
     }
-    let error: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
+    let error: Option<Value> = serde_json::from_slice(&body).ok();
     match error.as_ref().and_then(|error| error["error"].as_str()) {
         Some(error) => bail!("{error}"),
         None => bail!("{url} answered {status} without an explanation; is it a Tickwalk collector?"),
@@ -305,7 +329,8 @@ pub fn now_ns() -> u64 {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct SelectionArguments {
-    /// Start time: seconds since the epoch, or relative to now (for a recording, to its end), such as -15m
+    /// Start time: before now or the end of a recording (-15m), after its start (3s), a local time of day (14:03:05) or
+    /// date (2026-11-29T14:03), or seconds since the epoch
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     from: Option<String>,
     /// End time, exclusive, written like --from
@@ -320,13 +345,13 @@ pub struct SelectionArguments {
     /// Thread: part of its name, or its kernel id; can be repeated
     #[arg(long, value_name = "NAME")]
     thread: Vec<String>,
-    /// Kind of the thread; can be repeated
+    /// Kind of the thread, also by the words of the report (JIT, GC); can be repeated
     #[arg(long, value_name = "KIND", value_parser = Offered::new(THREAD_KINDS))]
     thread_kind: Vec<String>,
-    /// Kind of the top frame; can be repeated
+    /// Kind of the top frame, also java for all Java code; can be repeated
     #[arg(long, value_name = "KIND", value_parser = Offered::new(FRAME_KINDS.map(|(name, _)| name)))]
     kind: Vec<String>,
-    /// State of the thread, in a profile of wall time; can be repeated
+    /// State of the thread, in a profile of wall time; waiting includes blocked; can be repeated
     #[arg(long, value_name = "STATE", value_parser = Offered::new(THREAD_STATES))]
     state: Vec<String>,
     /// Only stacks with a frame that contains this text; can be repeated
@@ -400,10 +425,28 @@ fn header(text: &str) -> Result<Header, &'static str> {
     }
 }
 
-/// Checks the syntax of a time and returns it unchanged.
+/// Checks the syntax of a time and returns it as questions have it: a time of day is UTC, a date is seconds since the
+/// epoch.
 fn moment(text: &str) -> Result<String, QueryError> {
-    Selection::of(&[("from".to_owned(), text.to_owned())])?;
-    Ok(text.to_owned())
+    let text = in_utc(text).unwrap_or_else(|| text.to_owned());
+    Selection::of(&[("from".to_owned(), text.clone())])?;
+    Ok(text)
+}
+
+/// Converts a date, or a time of day, from local time.
+fn in_utc(text: &str) -> Option<String> {
+    const DATES: [&str; 4] =
+        ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M"];
+    const TIMES: [&str; 2] = ["%H:%M:%S%.f", "%H:%M"];
+    if let Ok(date) = DateTime::parse_from_rfc3339(text) {
+        return Some(date.timestamp().to_string());
+    }
+    if let Some(date) = DATES.iter().find_map(|form| NaiveDateTime::parse_from_str(text, form).ok()) {
+        return Some(Local.from_local_datetime(&date).earliest()?.timestamp().to_string());
+    }
+    let time = TIMES.iter().find_map(|form| NaiveTime::parse_from_str(text, form).ok())?;
+    let today = Local.from_local_datetime(&Local::now().date_naive().and_time(time)).earliest()?;
+    Some(today.with_timezone(&Utc).format("%H:%M:%S%.f").to_string())
 }
 
 /// Splits `parameter`, a `NAME=VALUE` given to `option`.

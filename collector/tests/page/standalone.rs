@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use profile::query::selection::Selection;
-use profile::source::recording::Recording;
+use profile::source::recording::{Recording, RecordingReader, Recordings};
 use profile::ui::standalone;
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::page::browser::{Browser, Page};
 use crate::recorded::recorded;
-use crate::support::{INTERVAL_NS, Stream};
+use crate::support::{INTERVAL_NS, Stream, small};
 
 /// A recording as a file, and the page of it.
 pub fn page_of(name: &str) -> (Recording, PathBuf) {
@@ -61,6 +61,29 @@ fn answer(store: &Recording, question: &str, pairs: &[(&str, &str)]) -> Value {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let answer = profile::api::question::answer(store, question, &pairs, u64::MAX / 2).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
+}
+
+/// Sums of CPU time and wall time have a warning until one of the modes is selected.
+#[test]
+fn sums_of_several_modes_have_a_warning() {
+    let Some(browser) = crate::page::browser() else { return };
+    let mut wall = small();
+    wall.rename(0xbee);
+    wall.set_mode(Mode::Wall);
+    let bytes = [small().bytes(), wall.bytes()].concat();
+    let both = Recordings::of(RecordingReader::new(&bytes[..]).expect("a recording"));
+    let mut text = Vec::new();
+    standalone::write(&both, &Selection::default(), 0, &mut text).expect("writing to memory");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("both-modes.html");
+    std::fs::write(&path, text).expect("written");
+    let page = open(&browser, &path, "light");
+    let warnings = || page.text("document.getElementById('warnings').innerText");
+    let warning = "The sums mix modes whose times differ in meaning (cputime, wall)";
+    assert!(warnings().contains(warning), "{}", warnings());
+    go(&page, "#label=mode=wall");
+    assert!(!warnings().contains(warning), "{}", warnings());
+    assert_eq!(page.number("selectedProcesses().length"), 1.0);
+    assert!(page.holds("graph.view.root.total > 0"), "its samples are shown");
 }
 
 #[test]

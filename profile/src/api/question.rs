@@ -14,7 +14,7 @@ use crate::query::modes::Modes;
 use crate::query::part::part_of;
 use crate::query::process::ProcessProfile;
 use crate::query::processes::{accounts, processes};
-use crate::query::selection::Span;
+use crate::query::span::Span;
 use crate::query::summary::Summary;
 use crate::query::timeline::{threads, timeline};
 use crate::query::tree::{LeftOut, Naming, Tree};
@@ -87,12 +87,12 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
         }
         ("callers", Some("text")) => callers_text(source, parameters, now_ns),
         ("tree", None) => {
-            let (tree, _) = Tree::plain(source, selection, now_ns)?;
+            let (tree, span) = Tree::plain(source, selection, now_ns)?;
             if tree.samples() == 0 {
-                return Err(QueryError::NoSamples);
+                return Err(selection.no_samples());
             }
-            let time = Modes::of(source, selection, now_ns)?.time();
-            text("tree", call_tree::tree(&tree, time, parameters.shape))
+            let tree = call_tree::tree(&tree, span.modes.time(), parameters.shape);
+            text("tree", span.warning_lines() + &tree)
         }
         ("callees", None) => {
             let (tree, span) = Tree::callees(source, selection, parameters.method()?, now_ns)?;
@@ -141,21 +141,22 @@ fn callers_text(source: &dyn Source, parameters: &Parameters, now_ns: u64) -> Re
     let (method, selection) = (parameters.method()?, &parameters.selection);
     let (flat, _) = Flat::of(source, selection, now_ns)?;
     let method = flat.find(method)?;
-    let (tree, _) = Tree::plain_callers(source, selection, &method.name, now_ns)?;
-    let time = Modes::of(source, selection, now_ns)?.time();
-    text("callers", call_tree::callers(&method, flat.total_ns(), &tree, time, parameters.shape))
+    let (tree, span) = Tree::plain_callers(source, selection, &method.name, now_ns)?;
+    let time = span.modes.time();
+    let callers = call_tree::callers(&method, flat.total_ns(), &tree, time, parameters.shape);
+    text("callers", span.warning_lines() + &callers)
 }
 
 fn methods(source: &dyn Source, parameters: &Parameters, now_ns: u64) -> Result<Answer, QueryError> {
     let selection = &parameters.selection;
     let (flat, span) = Flat::named(source, selection, parameters.naming, now_ns)?;
     let (methods, left_out) = flat.top_methods(parameters.order.unwrap_or_default(), parameters.limit());
-    let modes = Modes::of(source, selection, now_ns)?;
+    let warnings: Vec<String> = span.warnings().chain(flat.warning()).collect();
     json(
         "methods",
         &json!({
-            "span": span, "total_ns": flat.total_ns(), "samples": flat.samples(), "modes": modes.names(),
-            "methods": methods, "rows_left_out": left_out, "warnings": flat.warning().as_slice(),
+            "span": span, "total_ns": flat.total_ns(), "samples": flat.samples(), "modes": span.modes,
+            "methods": methods, "rows_left_out": left_out, "warnings": warnings,
         }),
     )
 }
@@ -173,7 +174,7 @@ fn lines(
     }
     let (span, total_ns) = (lines.span(), lines.total_ns());
     match is_text {
-        true => text("lines", lines.text(&method)),
+        true => text("lines", span.warning_lines() + &lines.text(&method)),
         false => json("lines", &json!({ "span": span, "total_ns": total_ns, "method": method })),
     }
 }
@@ -200,8 +201,9 @@ fn diff(
     kind: Option<&str>,
     now_ns: u64,
 ) -> Result<Answer, QueryError> {
-    let modes = |side| Modes::of(source, side, now_ns);
-    Modes::check(&modes(&parameters.before)?.names(), &modes(&parameters.after)?.names())?;
+    let before = parameters.before.span_with_modes(source, now_ns)?;
+    let after = parameters.after.span_with_modes(source, now_ns)?;
+    Modes::check(&before.modes.names(), &after.modes.names())?;
     match kind {
         None => {
             let (tree, spans) = Tree::of_both(source, &parameters.before, &parameters.after, now_ns)?;
@@ -222,7 +224,7 @@ fn diff(
         }
         Some("text") => {
             let (methods, _) = methods_of_both(source, parameters, now_ns)?;
-            text("diff", differences(&methods, parameters.limit()))
+            text("diff", after.warning_lines() + &differences(&methods, parameters.limit()))
         }
         Some(_) => Err(QueryError::UnknownQuestion),
     }

@@ -94,7 +94,7 @@ pub fn write(
         profile => profile?,
     };
     if profile.is_part() && profile.samples().is_empty() {
-        return Err(QueryError::NoSamples);
+        return Err(selection.no_samples());
     }
     match format {
         Format::Collapsed => collapsed::write(&profile, options, out)?,
@@ -121,7 +121,7 @@ fn write_each(
 ) -> Result<(), QueryError> {
     let mut profiles = ProcessProfile::each(source, selection, now_ns)?.peekable();
     if profiles.peek().is_none() {
-        return Err(QueryError::NoSamples);
+        return Err(selection.no_samples());
     }
     let profiles: Profiles<'_> = Box::new(profiles);
     match format {

@@ -105,7 +105,7 @@ impl Hot {
             Err(error) => return Err(error),
         };
         if flat.samples() == 0 && selection.narrows_sessions() {
-            return Err(QueryError::NoSamples);
+            return Err(selection.no_samples());
         }
         let mut warnings = match &profile {
             Some(profile) => warnings(profile),
@@ -122,9 +122,7 @@ impl Hot {
             ));
         }
         let tables = report.orders.iter().map(|&order| table(&flat, order, report)).collect();
-        let modes = Modes::of(source, selection, now_ns)?;
-        warnings.extend(modes.warning());
-        Ok(Hot { profile, flat, modes, warnings, notes, tables })
+        Ok(Hot { profile, flat, modes: span.modes, warnings, notes, tables })
     }
 }
 

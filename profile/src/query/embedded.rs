@@ -12,7 +12,8 @@ use super::error::QueryError;
 use super::lines::Lines;
 use super::matches::Matches;
 use super::processes::{Account, accounts};
-use super::selection::{Selection, Span};
+use super::selection::Selection;
+use super::span::Span;
 use super::timeline::{Key, MOST_ROWS, ThreadTime, sample_bucket_ns, thread_rows};
 use super::tree::Tree;
 use crate::session::warnings::PART;
@@ -105,7 +106,7 @@ impl Embedded {
         }
         let (chart, tree) = Chart::with_tree(source, selection, now_ns)?;
         if *selection != Selection::default() && chart.samples.nodes.is_empty() {
-            return Err(QueryError::NoSamples);
+            return Err(selection.no_samples());
         }
         let methods = lined(source, selection, now_ns, &tree)?;
         Ok(Embedded { statistics, chart, methods })

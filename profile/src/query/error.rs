@@ -67,6 +67,17 @@ pub enum QueryError {
     UnknownFormat(#[from] UnknownFormat),
     #[error("the selection has no samples; widen the time or remove a filter")]
     NoSamples,
+    /// A form without a star, which the whole frame must have.
+    #[error(
+        "the selection has no samples; include compares whole frames: write '*{0}*' for a part of a frame, or use frame in \
+         place of include"
+    )]
+    NoWholeFrame(String),
+    /// A text with a star, which stands for itself.
+    #[error(
+        "the selection has no samples; frame takes a star as it is: use include in place of frame for the pattern '{0}'"
+    )]
+    NoPartOfFrame(String),
     #[error("{}", one_process(*.0))]
     OneProcess(usize),
     #[error("more than {0} processes are selected; choose some with process=SERVICE, or a shorter time")]

@@ -6,6 +6,7 @@
 //!
 //! Every query fails if its source cannot be read; other errors are named where they occur.
 
+mod blocked;
 pub mod difference;
 pub mod embedded;
 pub mod error;
@@ -15,6 +16,7 @@ pub mod lines;
 pub mod matches;
 mod method_name;
 pub mod modes;
+mod moment;
 mod node_sums;
 pub mod part;
 pub mod process;
@@ -22,6 +24,7 @@ pub mod processes;
 pub mod regression;
 pub mod roots;
 pub mod selection;
+pub mod span;
 pub mod summary;
 pub mod threads;
 pub mod timeline;

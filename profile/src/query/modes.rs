@@ -2,27 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Serialize, Serializer};
+
 use super::error::QueryError;
-use super::selection::Selection;
 use crate::session::mode::Mode;
-use crate::source::{Extent, Source};
 
 /// The modes of several sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modes(BTreeSet<Mode>);
 
 impl Modes {
-    pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Modes, QueryError> {
-        let span = selection.span(source, now_ns);
-        let mut modes = BTreeSet::new();
-        for part in source.parts() {
-            part.sessions(Extent::Account, &|_| true, &mut |id, session| {
-                if selection.is_during(session, &span) && selection.matches_session(id, session) {
-                    modes.insert(session.mode());
-                }
-            })?;
-        }
-        Ok(Modes(modes))
+    /// Adds the mode of a process.
+    pub fn insert(&mut self, mode: Mode) {
+        self.0.insert(mode);
+    }
+
+    /// Returns whether all times have the same meaning.
+    pub fn can_be_summed(&self) -> bool {
+        self.0.len() < 2
     }
 
     /// Returns in words what the samples measure.
@@ -50,7 +47,7 @@ impl Modes {
     /// Returns a warning if the times of the processes have different meanings.
     pub fn warning(&self) -> Option<String> {
         let names = text_of(&self.names());
-        let first = self.0.iter().next().filter(|_| self.0.len() > 1)?.name();
+        let first = self.0.iter().next().filter(|_| !self.can_be_summed())?.name();
         Some(format!(
             "the sums mix modes whose times differ in meaning ({names}); select one, as with --label mode={first}"
         ))
@@ -58,6 +55,12 @@ impl Modes {
 
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|mode| mode.name()).collect()
+    }
+}
+
+impl Serialize for Modes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.names().serialize(serializer)
     }
 }
 

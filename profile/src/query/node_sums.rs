@@ -6,7 +6,8 @@ use std::ops::Range;
 use crate::dictionary::Dictionary;
 use crate::query::error::QueryError;
 use crate::query::matches::Matches;
-use crate::query::selection::{Selection, Span};
+use crate::query::selection::Selection;
+use crate::query::span::Span;
 use crate::source::Sum;
 use crate::source::{Part, Scope, Source, with_dictionary};
 
@@ -64,7 +65,7 @@ pub(in crate::query) fn each_part(
     now_ns: u64,
     mut visit: impl FnMut(&Dictionary, &NodeSums),
 ) -> Result<Span, QueryError> {
-    let span = selection.span(source, now_ns);
+    let span = selection.span_with_modes(source, now_ns)?;
     let range_ns = span.range_ns();
     for part in source.parts().iter().filter(|part| part.overlaps(&range_ns)) {
         let stacks = by_stack(&**part, selection, &range_ns)?;

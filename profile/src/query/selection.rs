@@ -5,15 +5,17 @@ use std::ops::Range;
 use proto::ThreadState;
 use proto::v1::{FrameKind, Thread};
 use rustc_hash::FxHashSet;
-use serde::Serialize;
 
+use super::blocked::is_blocked;
 use super::error::{QueryError, VALUES};
+use super::modes::Modes;
+use super::moment::{Bounds, FORMS, Moment};
+use super::span::Span;
 use crate::dictionary::Dictionary;
 use crate::session::Session;
 use crate::session::thread::{kind_text, virtual_id, virtual_ids};
-use crate::source::{Gap, Source};
+use crate::source::{Extent, Source};
 use crate::text::pattern::matches;
-use crate::text::units::duration_ns;
 
 /// Maximum length of a parameter's value in bytes.
 const VALUE_BYTES: usize = 1024;
@@ -22,15 +24,6 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// Ranges of at least this length are widened to whole minutes, because stores have sums by minute.
 const WHOLE_MINUTES_NS: u64 = 600 * NS_PER_S;
-
-/// A time, absolute or relative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moment {
-    /// Nanoseconds since the epoch.
-    At(u64),
-    /// Nanoseconds before the last sample of a recording, or before now for a store.
-    Before(u64),
-}
 
 /// A selection of samples. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,41 +40,6 @@ pub struct Selection {
     includes: Vec<String>,
     excludes: Vec<String>,
 }
-
-/// The absolute time range of a selection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Span {
-    /// Nanoseconds since the epoch.
-    pub from_ns: u64,
-    /// Nanoseconds since the epoch, exclusive.
-    pub to_ns: u64,
-    /// Times in the range whose samples cannot be read.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gaps: Vec<Gap>,
-    /// True if samples with impossible times are left out, because no time was selected.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub leaves_out_wrong_clocks: bool,
-}
-
-impl Span {
-    /// Returns a warning for each gap, and one for samples with wrong times.
-    pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let wrong = self.leaves_out_wrong_clocks.then(|| {
-            "samples of processes with a wrong clock are left out; name a time (--from, --to) to see them"
-                .to_owned()
-        });
-        wrong.into_iter().chain(self.gaps.iter().map(|gap| {
-            let (from_s, to_s) = (gap.from_ns / NS_PER_S, gap.to_ns / NS_PER_S);
-            format!("samples of {} are missing, seconds {from_s} to {to_s}: the file is damaged", gap.path)
-        }))
-    }
-
-    pub fn range_ns(&self) -> Range<u64> {
-        self.from_ns..self.to_ns
-    }
-}
-
-const MOMENT: &str = "seconds since the epoch, `now`, or a time back such as -90s, -15m, -2h, -7d";
 
 impl Selection {
     /// Returns the selection of these names and values.
@@ -108,9 +66,11 @@ impl Selection {
         if value.is_empty() || value.len() > VALUE_BYTES {
             return Err(QueryError::BadValue { parameter, expected: "1 to 1024 bytes" });
         }
+        let mut values = vec![value];
         let list = match parameter {
             "from" | "to" => {
-                let moment = Some(moment(parameter, value)?);
+                let bad = QueryError::BadValue { parameter, expected: FORMS };
+                let moment = Some(Moment::of(value).ok_or(bad)?);
                 *(if parameter == "from" { &mut self.from } else { &mut self.to }) = moment;
                 return Ok(true);
             }
@@ -127,27 +87,30 @@ impl Selection {
             "process" => &mut self.processes,
             "thread" => &mut self.threads,
             "thread_kind" => {
-                let is_known = THREAD_KINDS.contains(&value);
-                require(is_known, parameter, "java, virtual, compiler, gc, vm or native")?;
+                let expected = "java, virtual, compiler (JIT), gc, vm (JVM) or native";
+                values = vec![thread_kind(value).ok_or(QueryError::BadValue { parameter, expected })?];
                 &mut self.thread_kinds
             }
             "kind" => {
-                let expected = "interpreted, c1, c2, inlined, native_method, stub, native, vm or marker";
-                require(FRAME_KINDS.iter().any(|(name, _)| *name == value), parameter, expected)?;
+                let expected = "interpreted, c1, c2, inlined, native_method, stub, native, vm, marker, java for all \
+                                Java code, or native code; JIT and GC are kinds of threads (thread_kind)";
+                values = frame_kinds(value).ok_or(QueryError::BadValue { parameter, expected })?;
                 &mut self.kinds
             }
             "state" => {
-                require(THREAD_STATES.contains(&value), parameter, "running or waiting")?;
+                let expected = "running, waiting, or blocked, which is a part of waiting";
+                let known = THREAD_STATES.into_iter().find(|state| value.eq_ignore_ascii_case(state));
+                values = vec![known.ok_or(QueryError::BadValue { parameter, expected })?];
                 &mut self.states
             }
             "include" => &mut self.includes,
             "exclude" => &mut self.excludes,
             _ => &mut self.frames,
         };
-        if list.len() >= VALUES {
+        if list.len() + values.len() > VALUES {
             return Err(QueryError::TooMany(parameter));
         }
-        list.push(value.to_owned());
+        list.extend(values.into_iter().map(str::to_owned));
         Ok(true)
     }
 
@@ -167,10 +130,8 @@ impl Selection {
         let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
         let last_ns = ranges.iter().map(|range| range.end).max().unwrap_or(0);
         let now_ns = source.end_ns().unwrap_or(now_ns);
-        let at = |moment| match moment {
-            Moment::At(ns) => ns,
-            Moment::Before(ns) => now_ns.saturating_sub(ns),
-        };
+        let bounds = Bounds { start_ns: source.start_ns().unwrap_or(first_ns), end_ns: now_ns };
+        let at = |moment: Moment| moment.ns(bounds);
         let from_ns = self.from.map_or(first_ns, at);
         // A clock that is years ahead must not extend the range by years.
         let end_ns = if self.from.is_some() { now_ns } else { last_ns };
@@ -185,7 +146,7 @@ impl Selection {
         let mut gaps = source.gaps();
         gaps.retain(|gap| gap.from_ns < to_ns && all_from_ns < gap.to_ns);
         if to_ns - from_ns < WHOLE_MINUTES_NS {
-            return Span { from_ns, to_ns, gaps, leaves_out_wrong_clocks };
+            return Span { from_ns, to_ns, gaps, leaves_out_wrong_clocks, modes: Modes::default() };
         }
         let minute_ns = 60 * NS_PER_S;
         Span {
@@ -193,16 +154,37 @@ impl Selection {
             to_ns: to_ns.div_ceil(minute_ns).saturating_mul(minute_ns),
             gaps,
             leaves_out_wrong_clocks,
+            modes: Modes::default(),
         }
+    }
+
+    /// Returns the range of time that is selected in `source` at `now_ns`, with the modes of the selected processes.
+    /// Answers that sum samples use it.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub fn span_with_modes(&self, source: &dyn Source, now_ns: u64) -> Result<Span, QueryError> {
+        let mut span = self.span(source, now_ns);
+        let mut modes = Modes::default();
+        for part in source.parts().iter().filter(|part| !self.has_time() || part.overlaps(&span.range_ns())) {
+            part.sessions(Extent::Account, &|_| true, &mut |id, session| {
+                if self.is_during(session, &span) && self.matches_session(id, session) {
+                    modes.insert(session.mode());
+                }
+            })?;
+        }
+        span.modes = modes;
+        Ok(span)
     }
 
     /// Returns the selected time, if relative times refer to `now_ns`; unlimited where no time is selected.
     pub fn limits_ns(&self, now_ns: u64) -> Range<u64> {
-        let at = |moment| match moment {
-            Moment::At(ns) => ns,
-            Moment::Before(ns) => now_ns.saturating_sub(ns),
+        // Where a source is too large to be read, its start is unknown.
+        let at = |moment: Moment, unknown_ns| match moment {
+            Moment::After(_) => unknown_ns,
+            moment => moment.ns(Bounds { start_ns: 0, end_ns: now_ns }),
         };
-        self.from.map_or(0, at)..self.to.map_or(u64::MAX, at)
+        self.from.map_or(0, |from| at(from, 0))..self.to.map_or(u64::MAX, |to| at(to, u64::MAX))
     }
 
     /// Returns the selected processes, each by its id, its pid or its service.
@@ -217,6 +199,7 @@ impl Selection {
     pub fn check_time(&self) -> Result<(), QueryError> {
         let is_empty = match (self.from, self.to) {
             (Some(Moment::At(from)), Some(Moment::At(to))) => from >= to,
+            (Some(Moment::After(from)), Some(Moment::After(to))) => from >= to,
             (Some(Moment::Before(from)), Some(Moment::Before(to))) => from <= to,
             _ => false,
         };
@@ -226,13 +209,16 @@ impl Selection {
     /// Returns whether `session` overlaps `span`. Without a selected time every session does, even before its first
     /// sample.
     pub fn is_during(&self, session: &Session, span: &Span) -> bool {
-        let has_time = self.from.is_some() || self.to.is_some();
-        !has_time || session.first_ns < span.to_ns && session.last_ns >= span.from_ns
+        !self.has_time() || session.first_ns < span.to_ns && session.last_ns >= span.from_ns
+    }
+
+    fn has_time(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
     }
 
     /// Returns whether the selection can exclude samples of a matching session.
     pub fn narrows_sessions(&self) -> bool {
-        self.from.is_some() || self.to.is_some() || self.filters_threads() || self.filters_stacks()
+        self.has_time() || self.filters_threads() || self.filters_stacks()
     }
 
     /// Returns whether a session matches the selected processes and labels.
@@ -292,9 +278,23 @@ impl Selection {
             .all(Vec::is_empty)
     }
 
-    fn has_state(&self, root: &str) -> bool {
-        let state = ThreadState::split(root).1.map(ThreadState::name);
-        self.states.iter().any(|selected| Some(&**selected) == state)
+    fn has_state(&self, dictionary: &Dictionary, stack: u32) -> bool {
+        let state = ThreadState::split(dictionary.string(dictionary.stack(stack).stop)).1;
+        self.states.iter().any(|selected| match &**selected {
+            BLOCKED => state == Some(ThreadState::Waiting) && is_blocked(dictionary, &dictionary.path(stack)),
+            selected => state.is_some_and(|state| state.name() == selected),
+        })
+    }
+
+    /// Returns the error of a selection that matches nothing, with the probable cause.
+    pub fn no_samples(&self) -> QueryError {
+        let whole = self.includes.iter().find(|pattern| !pattern.contains('*'));
+        let part = self.frames.iter().find(|text| text.contains('*'));
+        match (whole, part) {
+            (Some(pattern), _) => QueryError::NoWholeFrame(pattern.clone()),
+            (None, Some(text)) => QueryError::NoPartOfFrame(text.clone()),
+            (None, None) => QueryError::NoSamples,
+        }
     }
 
     /// Returns for each stack of `dictionary` whether it is selected.
@@ -314,8 +314,7 @@ impl Selection {
                 let node = dictionary.stack(stack).node as usize;
                 let leaf = dictionary.frame(dictionary.nodes()[node].frame);
                 (kinds.is_empty() || kinds.contains(&leaf.kind))
-                    && (self.states.is_empty()
-                        || self.has_state(dictionary.string(dictionary.stack(stack).stop)))
+                    && (self.states.is_empty() || self.has_state(dictionary, stack))
                     && (self.frames.is_empty() || framed[node])
                     && (self.includes.is_empty() || included[node])
                     && (self.excludes.is_empty() || !excluded[node])
@@ -356,7 +355,9 @@ const PARAMETERS: [&str; 11] = [
     "exclude",
 ];
 /// States of threads in profiles of wall time, by their names.
-pub const THREAD_STATES: [&str; 2] = ["running", "waiting"];
+pub const THREAD_STATES: [&str; 3] = ["running", "waiting", BLOCKED];
+/// The state of a thread that waits for a monitor.
+const BLOCKED: &str = "blocked";
 /// Kinds of threads by the names used in parameters and answers.
 pub const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 
@@ -374,26 +375,33 @@ pub const FRAME_KINDS: [(&str, FrameKind); 10] = [
     ("jvmci", FrameKind::Jvmci),
 ];
 
-fn require(holds: bool, parameter: &'static str, expected: &'static str) -> Result<(), QueryError> {
-    if holds { Ok(()) } else { Err(QueryError::BadValue { parameter, expected }) }
+/// Returns the kind of threads that a word stands for, also if it is that of a report.
+fn thread_kind(word: &str) -> Option<&'static str> {
+    let kind = match &*word.to_ascii_lowercase() {
+        "jit" | "jit compiler" => "compiler",
+        "jvm" => "vm",
+        "native code" => "native",
+        _ => return THREAD_KINDS.into_iter().find(|kind| word.eq_ignore_ascii_case(kind)),
+    };
+    Some(kind)
 }
 
-fn moment(parameter: &'static str, text: &str) -> Result<Moment, QueryError> {
-    let bad = QueryError::BadValue { parameter, expected: MOMENT };
-    if text == "now" {
-        return Ok(Moment::Before(0));
-    }
-    if let Some(back) = text.strip_prefix('-') {
-        return duration_ns(back).map(Moment::Before).ok_or(bad);
-    }
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let is_number = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit());
-    if !is_number(whole) || !is_number(fraction) || fraction.len() > 9 {
-        return Err(bad);
-    }
-    let seconds: u64 = whole.parse().map_err(|_| bad.clone())?;
-    let ns: u64 = format!("{fraction:0<9}").parse().map_err(|_| bad.clone())?;
-    seconds.checked_mul(NS_PER_S).and_then(|s| s.checked_add(ns)).map(Moment::At).ok_or(bad)
+/// Returns the kinds of frames that a word stands for, also if it is that of a report.
+fn frame_kinds(word: &str) -> Option<Vec<&'static str>> {
+    let kinds = match &*word.to_ascii_lowercase() {
+        "java" => vec!["interpreted", "c1", "c2", "jvmci", "inlined", "stub"],
+        "native code" => vec!["native", "native_method"],
+        "jvm" => vec!["vm"],
+        _ => {
+            let known = FRAME_KINDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+            return known.map(|&(name, _)| vec![name]);
+        }
+    };
+    Some(kinds)
+}
+
+fn require(holds: bool, parameter: &'static str, expected: &'static str) -> Result<(), QueryError> {
+    if holds { Ok(()) } else { Err(QueryError::BadValue { parameter, expected }) }
 }
 
 #[cfg(test)]
@@ -401,30 +409,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments() {
-        for (text, expected) in [
-            ("now", Some(Moment::Before(0))),
-            ("-90s", Some(Moment::Before(90 * NS_PER_S))),
-            ("-2h", Some(Moment::Before(7200 * NS_PER_S))),
-            ("1795219200", Some(Moment::At(1_795_219_200 * NS_PER_S))),
-            ("1.5", Some(Moment::At(1_500_000_000))),
-            ("-2", None),
-            ("-", None),
-            ("-9999999999999d", None),
-            ("1e9", None),
-            ("1.0000000001", None),
-            ("-2µ", None),
-        ] {
-            assert_eq!(moment("from", text).ok(), expected, "{text}");
-        }
-    }
-
-    #[test]
     fn parameters_are_checked() {
         let mut selection = Selection::default();
         assert_eq!(selection.set("colour", "red"), Ok(false));
         assert_eq!(selection.set("kind", "c2"), Ok(true));
         assert!(selection.set("kind", "c3").is_err());
+        for (name, value, is_known) in [
+            ("thread_kind", "GC", true),
+            ("thread_kind", "Java", true),
+            ("thread_kind", "JIT", true),
+            ("thread_kind", "JIT compiler", true),
+            ("thread_kind", "native code", true),
+            ("thread_kind", "C2", false),
+            ("kind", "Java", true),
+            ("kind", "native code", true),
+            ("kind", "JVM", true),
+            ("kind", "C2", true),
+            ("kind", "GC", false),
+            ("state", "Blocked", true),
+            ("state", "runnable", false),
+        ] {
+            assert_eq!(Selection::default().set(name, value).is_ok(), is_known, "{name}={value}");
+        }
         assert!(selection.set("label", "colour").is_err() && selection.set("label", "colour=").is_err());
         assert!(selection.set("frame", "").is_err());
         assert!(selection.set("frame", &"x".repeat(1025)).is_err());

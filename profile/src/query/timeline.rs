@@ -10,7 +10,9 @@ use serde::Serialize;
 
 use super::error::QueryError;
 use super::matches::Matches;
-use super::selection::{Selection, Span};
+use super::modes::Modes;
+use super::selection::Selection;
+use super::span::Span;
 use super::waiting::{Buckets, WaitingTimes, waiting};
 use crate::dictionary::stop::UNKNOWN;
 use crate::session::Session;
@@ -65,6 +67,8 @@ pub struct Timeline {
     pub waiting: WaitingTimes,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+    #[serde(skip_serializing_if = "Modes::can_be_summed")]
+    pub modes: Modes,
 }
 
 /// CPU time of one thread in a selection.
@@ -102,7 +106,7 @@ pub fn timeline(
     limit: usize,
     now_ns: u64,
 ) -> Result<Timeline, QueryError> {
-    let span = selection.span(source, now_ns);
+    let span = selection.span_with_modes(source, now_ns)?;
     let width_ns = span.to_ns - span.from_ns;
     let bucket_ns = if bucket_ns == 0 { round_bucket_ns(source, &span) } else { bucket_ns };
     let buckets = width_ns.div_ceil(bucket_ns);
@@ -144,6 +148,7 @@ pub fn timeline(
         rows_left_out,
         left_out_ns,
         gaps: span.gaps,
+        modes: span.modes,
     })
 }
 
@@ -270,7 +275,7 @@ pub fn threads(
     selection: &Selection,
     now_ns: u64,
 ) -> Result<(Vec<ThreadTime>, Span), QueryError> {
-    let span = selection.span(source, now_ns);
+    let span = selection.span_with_modes(source, now_ns)?;
     let mut times: FxHashMap<Key, u64> = FxHashMap::default();
     let range_ns = span.from_ns..span.to_ns;
     for part in source.parts().iter().filter(|part| part.overlaps(&range_ns)) {

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use super::difference::MethodDifference;
 use super::error::QueryError;
 use super::flat::{Flat, Order};
-use super::modes::Modes;
 use super::processes::{Account, Process, accounts};
 use super::selection::Selection;
 use super::timeline::{ThreadTime, threads};
@@ -25,17 +24,15 @@ pub fn view(
     now_ns: u64,
 ) -> Result<String, QueryError> {
     let mut text = String::new();
-    for warning in selection.span(source, now_ns).warnings() {
-        let _ = writeln!(text, "warning: {warning}");
-    }
     match name {
         "hot-methods" => hot_methods(&mut text, source, selection, Order::Samples, limit, now_ns)?,
         "cpu-time-hot-methods" => hot_methods(&mut text, source, selection, Order::SelfTime, limit, now_ns)?,
         "cpu-time-statistics" => statistics(&mut text, source, selection, limit, now_ns)?,
         "threads" => {
-            let (rows, _) = threads(source, selection, now_ns)?;
+            let (rows, span) = threads(source, selection, now_ns)?;
+            text = span.warning_lines();
+            let time = span.modes.time();
             let whole = total(rows.iter().map(|row| row.cpu_ns));
-            let time = Modes::of(source, selection, now_ns)?.time();
             let _ = writeln!(text, "{:>8} {time:>11}  {:<9} {:>8}  thread", "share", "kind", "tid");
             for ThreadTime { thread, kind, tid, cpu_ns, carriers, .. } in rows.iter().take(limit) {
                 let (part, time) = (percent_of(*cpu_ns, whole), duration(*cpu_ns));
@@ -46,6 +43,7 @@ pub fn view(
             }
         }
         "processes" => {
+            text = selection.span(source, now_ns).warning_lines();
             let titles = ["process", "state", "pid", "mode", "time", "explained", "service"];
             process_row(&mut text, titles);
             for account in accounts(source, selection, limit, now_ns)?.0 {
@@ -73,9 +71,10 @@ fn hot_methods(
     limit: usize,
     now_ns: u64,
 ) -> Result<(), QueryError> {
-    let (flat, _) = Flat::of(source, selection, now_ns)?;
+    let (flat, span) = Flat::of(source, selection, now_ns)?;
+    text.push_str(&span.warning_lines());
     text.extend(flat.warning().map(|warning| format!("warning: {warning}\n")));
-    let time = Modes::of(source, selection, now_ns)?.time();
+    let time = span.modes.time();
     let _ = writeln!(text, "{} samples, {} {time}", count(flat.samples()), duration(flat.total_ns()));
     let _ = writeln!(text, "{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time");
     for method in flat.top_methods(order, limit).0 {
@@ -94,6 +93,7 @@ fn statistics(
     limit: usize,
     now_ns: u64,
 ) -> Result<(), QueryError> {
+    text.push_str(&selection.span(source, now_ns).warning_lines());
     for account in accounts(source, selection, limit, now_ns)?.0 {
         let Process { process, service, pid, state, .. } = &account.process;
         let _ = writeln!(text, "{process} {service} (pid {pid}, {state})");

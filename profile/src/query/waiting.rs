@@ -9,7 +9,8 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use super::error::QueryError;
-use super::selection::{Selection, Span};
+use super::selection::Selection;
+use super::span::Span;
 use crate::session::Session;
 use crate::source::{Extent, Source};
 

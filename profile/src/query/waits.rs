@@ -9,13 +9,10 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::dictionary::Dictionary;
+use crate::query::blocked::is_blocked;
 use crate::query::process::ProcessProfile;
 use crate::source::Sum;
 use crate::text::quantity::{percent_of, total};
-
-/// Functions of libjvm that enter a monitor.
-const MONITORS: [&str; 3] =
-    ["ObjectMonitor::enter", "complete_monitor_locking", "InterpreterRuntime::monitorenter"];
 
 const PACKAGES: [&str; 5] = ["java.", "javax.", "jdk.", "sun.", "com.sun."];
 
@@ -90,7 +87,7 @@ impl Waits {
         let mut by_method: FxHashMap<(State, String), u64> = FxHashMap::default();
         for (stack, ns) in waiting {
             let frames = dictionary.path(stack);
-            let state = state(dictionary, &frames);
+            let state = if is_blocked(dictionary, &frames) { State::Blocked } else { State::Waiting };
             let sum = if state == State::Blocked { &mut waits.blocked_ns } else { &mut waits.waiting_ns };
             *sum = sum.saturating_add(ns);
             let sum = by_method.entry((state, method(dictionary, &frames))).or_default();
@@ -123,16 +120,6 @@ impl Waits {
         ];
         let parts = parts.iter().filter(|&&(_, ns)| ns > 0);
         parts.map(|&(name, ns)| format!("{name} {}", percent_of(ns, whole))).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// Returns the state of a thread that waits with these frames, the newest first.
-fn state(dictionary: &Dictionary, frames: &[u32]) -> State {
-    let of_jvm = frames.iter().take_while(|&&frame| dictionary.frame(frame).method == 0);
-    let mut names = of_jvm.map(|&frame| dictionary.frame_text(frame));
-    match names.any(|name| MONITORS.iter().any(|monitor| name.contains(monitor))) {
-        true => State::Blocked,
-        false => State::Waiting,
     }
 }
 

@@ -76,6 +76,10 @@ impl Source for WithDeadline {
         self.source.end_ns()
     }
 
+    fn start_ns(&self) -> Option<u64> {
+        self.source.start_ns()
+    }
+
     fn plausible_ns(&self, now_ns: u64) -> Range<u64> {
         self.source.plausible_ns(now_ns)
     }

@@ -249,6 +249,12 @@ pub trait Source {
     /// Returns the time after the last sample, to which relative times refer, if the source gets no further samples.
     fn end_ns(&self) -> Option<u64>;
 
+    /// Returns the time at which the earliest session began, if it is known without reading; else relative times refer
+    /// to the first minute with samples.
+    fn start_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the times that samples can be from, if clocks are right; others are shown on demand only.
     fn plausible_ns(&self, _now_ns: u64) -> Range<u64> {
         0..u64::MAX

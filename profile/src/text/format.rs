@@ -25,7 +25,7 @@ pub enum Format {
 
 /// Format, name, suffixes of files.
 const FORMATS: &[(Format, &str, &[&str])] = &[
-    (Format::Collapsed, "collapsed", &[".collapsed", ".folded", ".txt"]),
+    (Format::Collapsed, "collapsed", &[".collapsed", ".folded", ".txt", ".csv"]),
     (Format::Traces, "traces", &[".traces"]),
     (Format::Flamegraph, "flamegraph", &[".html"]),
     (Format::Pprof, "pprof", &[".pb.gz", ".pprof"]),
@@ -51,6 +51,13 @@ fn what(name: &str) -> String {
 fn names_and_suffixes() -> String {
     let formats = FORMATS.iter().map(|(_, name, suffixes)| format!("{name} ({})", suffixes[0]));
     formats.collect::<Vec<_>>().join(", ")
+}
+
+impl UnknownFormat {
+    /// Returns the error about a name or a file that no format has.
+    pub fn of(name: &str) -> Self {
+        UnknownFormat(name.to_owned())
+    }
 }
 
 impl Format {
@@ -94,6 +101,11 @@ impl Format {
             Format::Otlp => "application/x-protobuf",
             Format::Pprof | Format::Jfr | Format::Parquet => "application/octet-stream",
         }
+    }
+
+    /// Returns whether readers sum the samples of several processes without their modes.
+    pub fn sums_processes(self) -> bool {
+        matches!(self, Format::Collapsed | Format::Flamegraph)
     }
 
     /// Returns whether the format is binary and must not be printed to a terminal.

@@ -4,7 +4,8 @@ use super::Tree;
 use crate::dictionary::Dictionary;
 use crate::query::error::QueryError;
 use crate::query::node_sums::{NodeSums, each_part};
-use crate::query::selection::{Selection, Span};
+use crate::query::selection::Selection;
+use crate::query::span::Span;
 use crate::query::tree::{Side, shortened, thread_roots};
 use crate::source::Source;
 

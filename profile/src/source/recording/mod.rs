@@ -175,6 +175,10 @@ impl Source for Recordings {
         self.sessions.iter().filter_map(Source::end_ns).max()
     }
 
+    fn start_ns(&self) -> Option<u64> {
+        self.sessions.iter().filter_map(Source::start_ns).min()
+    }
+
     fn cut(&self) -> Option<FramingError> {
         self.cut
     }
@@ -187,6 +191,10 @@ impl Source for Recording {
 
     fn end_ns(&self) -> Option<u64> {
         Some(self.samples.iter().map(|sample| sample.time_ns.saturating_add(1)).max().unwrap_or(0))
+    }
+
+    fn start_ns(&self) -> Option<u64> {
+        Some(self.session.first_ns)
     }
 
     fn cut(&self) -> Option<FramingError> {

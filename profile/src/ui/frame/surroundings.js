@@ -17,6 +17,13 @@ function timeName() {
   return times.length > 1 ? "time of several modes" : times[0] || TIMES.cputime;
 }
 
+/** The warning of sums whose parts differ in meaning; empty if all processes have one mode. */
+function mixedModes() {
+  const modes = [...new Set(selectedProcesses().map(({ mode }) => mode))];
+  if (modes.length < 2) return [];
+  return [`The sums mix modes whose times differ in meaning (${modes.sort().join(", ")}); choose a process, or search for label:mode=${modes[0]}. `];
+}
+
 const nameOf = (process) => process.service || process.command || `pid ${process.pid}`;
 /** Whether statistics were received; the first ones come a second after the start. */
 const isAccounted = (process) => process.explained > 0;
@@ -29,7 +36,7 @@ function selectedProcesses() {
     const [, key, value] = /^([^=]*)=(.*)$/.exec(state.label || "") || [];
     if (key === undefined) return true;
     if (key === "command") return process.command.includes(value);
-    return labelOf(process, key) === value || (key === "mode" && process.mode === value);
+    return labelOf(process, key) === value;
   };
   return processes.filter((process) => isNamed(process) && hasLabel(process));
 }
@@ -84,7 +91,8 @@ function labelKeys() {
 /** The value of a label of a process; empty if it has none. */
 function labelOf(process, key) {
   if (["service", "host", "jvm", "command", "pid"].includes(key)) return String(process[key]);
-  return process.labels?.find((label) => label.startsWith(`${key}=`))?.slice(key.length + 1) ?? "";
+  const own = process.labels?.find((label) => label.startsWith(`${key}=`))?.slice(key.length + 1);
+  return own ?? (key === "mode" ? process.mode : "");
 }
 
 /** Processes by the label that the rows of the timeline stand for, as [group or null, processes]. */
@@ -132,7 +140,7 @@ function showTools() {
 
 /** Shows the warnings of the shown process, or of all processes that have some. */
 function showWarnings(account) {
-  const warnings = [];
+  const warnings = mixedModes();
   if (account) {
     warnings.push(...(account.warnings || []).map((text) => `${text[0].toUpperCase()}${text.slice(1)}. `));
   }
