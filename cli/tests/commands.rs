@@ -119,6 +119,13 @@ fn errors_at_run_time_are_exit_code_1_and_one_line() {
         1,
         "cannot write /proc/x.tickwalk: /proc is not writable: ",
     );
+    // A name that looks like that of another format does not become a recording's.
+    let unknown = "unknown format 'x.svg'; the formats are collapsed (.collapsed), ";
+    check_error(&[&agent[..], &["-o", "x.svg", "--", "java"]].concat(), 1, unknown);
+    for verb in ["attach", "start"] {
+        check_error(&[verb, "-o", "x.svg", "999999999"], 1, unknown);
+        check_error(&[verb, "-o", "svg", "-f", "x.html", "999999999"], 1, "unknown format 'svg'");
+    }
     let command = ["-o", "x.jfr", "--summary", "x.jfr", "--", "java"];
     check_error(&[&agent[..], &command[..]].concat(), 1, "x.jfr is named for two files");
     check_error(&["flamegraph", "-o", "x.jfr", "/etc/hostname"], 1, "the name of another format (jfr)");
@@ -193,6 +200,51 @@ fn parts_of_a_recording_are_counted_from_its_last_sample() {
     check_error(&["top", "--from", "2000000000", recording], 1, "no process is selected; widen the time");
     check_error(&["top", "--thread", "nobody", recording], 1, "the selection has no samples");
     check_error(&["top", "--by", "thread", "--thread", "nobody", recording], 1, "no samples");
+}
+
+#[test]
+fn parts_of_a_recording_are_counted_from_its_start_and_by_the_clock() {
+    let recorded = Recorded::new();
+    let recording = recorded.recording.to_str().expect("text");
+    let part = "selected of 10 samples, 160 ms CPU time";
+    // Its samples are from the first 10 ms after 14:12:25 UTC.
+    let in_zone = |zone: &str, arguments: &[&str]| {
+        stdout(&command().env("TZ", zone).args(arguments).output().expect("the binary runs"))
+    };
+    let selected = |arguments: &[&str]| in_zone("UTC", &[&["top"], arguments, &[recording]].concat());
+    for time in ["0s", "14:12:25", "2026-09-21T14:12:25", "2026-09-21T14:12:25Z", "1789999945"] {
+        let text = selected(&["--from", time]);
+        assert!(text.contains(part), "{time}: {text}");
+    }
+    assert_eq!(selected(&["--from", "0s"]), selected(&["--from", "14:12"]), "all of it");
+    assert_eq!(in_zone("Etc/GMT-2", &["top", "--from", "16:12:25", recording]), selected(&["--from", "0s"]));
+    assert_eq!(selected(&["--to", "10s"]), selected(&["--from", "0s"]));
+    assert!(selected(&["--from", "5ms"]).starts_with("5 samples, "), "{}", selected(&["--from", "5ms"]));
+    check_error(&["top", "--from", "1h", recording], 1, "no process is selected; widen the time");
+    check_error(&["top", "--from", "25:00", recording], 2, "a time of day such as 14:03:05");
+}
+
+#[test]
+fn the_words_of_the_report_select() {
+    let recorded = Recorded::new();
+    let recording = recorded.recording.to_str().expect("text");
+    let report = |arguments: &[&str]| stdout(&tickwalk([&["top"], arguments, &[recording]].concat()));
+    assert_eq!(report(&["--thread-kind", "JIT"]), report(&["--thread-kind", "compiler"]));
+    assert!(report(&["--thread-kind", "JIT"]).contains("JIT compiler 100.0 %"));
+    assert!(report(&["--kind", "Java"]).contains("\nJava 100.0 %\n"), "{}", report(&["--kind", "Java"]));
+    check_error(&["top", "--kind", "GC", recording], 1, "JIT and GC are kinds of threads (thread_kind)");
+}
+
+#[test]
+fn a_pattern_that_finds_nothing_names_the_other_form() {
+    let recorded = Recorded::new();
+    let recording = recorded.recording.to_str().expect("text");
+    let whole = "write '*HashMap.get*' for a part of a frame, or use frame in place of include";
+    let part = "use include in place of frame for the pattern '*HashMap.get'";
+    for verb in ["top", "tree", "flamegraph"] {
+        check_error(&[verb, "--include", "HashMap.get", recording], 1, whole);
+        check_error(&[verb, "--frame", "*HashMap.get", recording], 1, part);
+    }
 }
 
 #[test]

@@ -110,6 +110,35 @@ fn an_output_that_cannot_be_written_is_named() {
     );
 }
 
+/// `cat a.tickwalk b.tickwalk > both.tickwalk`, of which one is of wall time.
+#[test]
+fn sums_of_several_modes_have_a_warning() {
+    let folder = Folder::new();
+    let mut wall = support::small();
+    wall.rename(0xbee);
+    wall.set_mode(proto::v1::Mode::Wall);
+    fs::write(folder.path("both.tickwalk"), [support::small().bytes(), wall.bytes()].concat())
+        .expect("write");
+    let warning = "warning: the sums mix modes whose times differ in meaning (cputime, wall); select one, as with --label";
+    for command in [
+        &["top", "both.tickwalk"][..],
+        &["tree", "both.tickwalk"],
+        &["view", "threads", "both.tickwalk"],
+        &["flamegraph", "both.tickwalk"],
+        &["export", "--format", "collapsed", "both.tickwalk"],
+    ] {
+        let output = folder.tickwalk(command);
+        let all = [&output.stdout[..], &output.stderr].concat();
+        let count = String::from_utf8_lossy(&all).matches(warning).count();
+        assert_eq!(count, 1, "{command:?}: {}", String::from_utf8_lossy(&all));
+        let one = folder.tickwalk(&[command, &["--label", "mode=wall"]].concat());
+        assert!(
+            !String::from_utf8_lossy(&[one.stdout, one.stderr].concat()).contains("mix modes"),
+            "{command:?}"
+        );
+    }
+}
+
 #[test]
 fn outputs_replace_what_is_there_and_leave_nothing_beside() {
     let folder = Folder::new();

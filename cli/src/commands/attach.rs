@@ -61,7 +61,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return end_profile(pid);
     }
     results.check()?;
-    let mut attachment = Attachment::begin(pid, &sampling, results.recording())?;
+    let mut attachment = Attachment::begin(pid, &sampling, results.recording()?)?;
     if until_input_ends {
         attachment.end_with_input();
     }

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use profile::characters::shown_lines;
 use profile::export::Options;
 use profile::export::table::{self, Report};
+use profile::export::whole_file;
 use profile::query::selection::Selection;
+use profile::text::format::UnknownFormat;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
@@ -27,7 +29,7 @@ use crate::launch::plain;
 use crate::options::values::{Time, rows};
 use crate::output::table::TableOutput;
 use crate::output::{self, tell};
-use crate::source::file_format::{FileFormat, export_file, format_by_name};
+use crate::source::file_format::{FileFormat, ResultFile, ResultOptions, format_by_name};
 use crate::source::{now_ns, read_recording};
 
 /// Most bytes of a recording that are copied from another process; a profile of a busy JVM writes some 100 MB in a day.
@@ -48,10 +50,13 @@ with start=no keeps its options, unless others are given here.")]
 pub struct Start {
     #[command(flatten)]
     sampling: Sampling,
-    /// Recording that the JVM writes; with the suffix of another format, that file when the profile ends [default:
-    /// PID.tickwalk in the current directory]
-    #[arg(short, long, visible_short_alias = 'f', value_name = "FILE", conflicts_with = "collector")]
+    /// Recording that the JVM writes; with the suffix of another format, that file when the profile ends. Or the name
+    /// of a format, such as collapsed, for the file of -f [default: PID.tickwalk in the current directory]
+    #[arg(short, long, value_name = "FILE|FORMAT", conflicts_with = "collector")]
     output: Option<PathBuf>,
+    /// File to write, if --output is the name of a format
+    #[arg(short, long, value_name = "FILE", conflicts_with = "collector")]
+    file: Option<PathBuf>,
     /// End the profile after this time, such as 30s
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
@@ -82,12 +87,17 @@ pub struct Dump {
 
 /// Options of the verbs that print the recording of a JVM.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("destination").args(["output", "file"]).multiple(true))]
 struct Shown {
-    /// Copy the recording to this file; a recording of the same name is kept as FILE.1
-    #[arg(short, long, visible_short_alias = 'f', value_name = "FILE")]
+    /// Copy the recording to this file; a recording of the same name is kept as FILE.1. Or the name of a format, such
+    /// as collapsed, for the file of -f
+    #[arg(short, long, value_name = "FILE|FORMAT")]
     output: Option<PathBuf>,
+    /// File to write, if --output is the name of a format
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
     /// Format of FILE, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
-    #[arg(long, value_name = "FORMAT", requires = "output", value_parser = format_by_name)]
+    #[arg(long, value_name = "FORMAT", requires = "destination", value_parser = format_by_name)]
     format: Option<FileFormat>,
     /// Methods shown in each table
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = rows)]
@@ -101,9 +111,15 @@ struct Shown {
 }
 
 impl Shown {
+    /// Returns the file that the options name.
+    fn result(&self) -> Result<Option<ResultFile>, UnknownFormat> {
+        let (output, file) = (self.output.as_deref(), self.file.as_deref());
+        ResultFile::of(ResultOptions { output, file, format: self.format })
+    }
+
     /// Checks that the copy can be written, before the profile is touched.
     fn check(&self) -> anyhow::Result<()> {
-        self.output.as_deref().map_or(Ok(()), output::check_writable)
+        self.result()?.map_or(Ok(()), |result| output::check_writable(&result.path))
     }
 }
 
@@ -126,13 +142,18 @@ pub struct ShowStatus {
 }
 
 pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
-    let Start { sampling, output, duration, repeats_after, collector, jvm: target } = arguments;
-    output.as_deref().map_or(Ok(()), output::check_named)?;
+    let Start { sampling, output, file, duration, repeats_after, collector, jvm: target } = arguments;
+    let result =
+        ResultFile::of(ResultOptions { output: output.as_deref(), file: file.as_deref(), format: None })?;
+    let output = result.as_ref().map(|result| &*result.path);
+    output.map_or(Ok(()), output::check_named)?;
     let seconds = |time: &Time| time.0.as_secs_f64();
     let duration = duration.iter().map(|time| format!("duration={}s", seconds(time)));
-    let more: Vec<String> =
-        duration.chain(repeats_after.iter().map(|time| format!("loop={}s", seconds(time)))).collect();
-    let file = output.as_deref().map(plain).transpose()?.map(|path| format!("file={path}"));
+    let named = result.as_ref().filter(|result| result.is_format_named);
+    let format = named.and_then(|result| result.format.option()).map(str::to_owned);
+    let period = repeats_after.iter().map(|time| format!("loop={}s", seconds(time)));
+    let more: Vec<String> = duration.chain(period).chain(format).collect();
+    let file = output.map(plain).transpose()?.map(|path| format!("file={path}"));
     sampling.checked(more.iter().cloned().chain(file))?;
     let library = agent_library::find(sampling.agent.as_deref())?;
     let pid = target.pid()?;
@@ -144,7 +165,7 @@ pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
         (Some(address), _, _) => options.push(format!("collector={address}")),
         (None, None, Some(_)) => {}
         (None, output, _) => {
-            options.push(format!("file={}", recording_of(&jvm, output.as_deref(), repeats_after.is_some())?))
+            options.push(format!("file={}", recording_of(&jvm, output, repeats_after.is_some())?))
         }
     }
     // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
@@ -181,9 +202,9 @@ fn recording_of(jvm: &Jvm, output: Option<&Path>, repeats: bool) -> anyhow::Resu
         path => std::path::absolute(path.unwrap_or(&default)).context("cannot find the current directory")?,
     };
     let directory = path.parent().unwrap_or(Path::new("/"));
-    let outer = jvm.process().outer_path(directory);
-    let is_writable = || tempfile::Builder::new().prefix(".tickwalk-").tempfile_in(outer).map(drop);
-    if let Err(error) = jvm.owner().act(is_writable) {
+    // The path by which this process reaches the directory would mislead in the error.
+    let outer = jvm.process().outer_path(directory).join(".tickwalk");
+    if let Err(error) = jvm.owner().act(|| whole_file::check(&outer)) {
         bail!(
             "the user of JVM {pid} cannot write to {}: {error}; pass --output with a path in another directory",
             directory.display()
@@ -234,10 +255,11 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
     let directory = output::temporary_directory()?;
     let copy = directory.path().join("recording");
     let from = open_for(jvm, file).with_context(|| format!("cannot read {}", file.display()))?;
-    if let Some(output) = &shown.output
-        && is_same_file(&from, output)
+    let result = shown.result()?;
+    if let Some(ResultFile { path, .. }) = &result
+        && is_same_file(&from, path)
     {
-        bail!("{} is the recording itself; name another file for the copy", output.display());
+        bail!("{} is the recording itself; name another file for the copy", path.display());
     }
     let mut to = fs::File::create(&copy).context("cannot write a temporary file")?;
     // The recording may grow meanwhile.
@@ -257,16 +279,13 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<
     };
     output::print(|out| writeln!(out, "{text}"))?;
     tell!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().id());
-    if let Some(path) = &shown.output {
-        let format = FileFormat::of(shown.format, path);
-        match format {
-            FileFormat::Recording => {
-                let mut whole = fs::File::open(&copy).context("cannot read a temporary file")?;
-                output::write_beside_existing(path, |out| io::copy(&mut whole, out).map(drop))?;
-            }
-            FileFormat::Export(format) => export_file(&recording, format, Options::default(), path)?,
+    if let Some(result) = &result {
+        if result.format == FileFormat::Recording {
+            let mut whole = fs::File::open(&copy).context("cannot read a temporary file")?;
+            output::write_beside_existing(&result.path, |out| io::copy(&mut whole, out).map(drop))?;
         }
-        tell!("copy         {}", path.display());
+        result.write(&recording, Options::default(), &text)?;
+        tell!("copy         {}", result.path.display());
     }
     Ok(ExitCode::SUCCESS)
 }

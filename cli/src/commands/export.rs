@@ -18,7 +18,7 @@ use crate::source::{SelectionArguments, Source, check_output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Formats:
-  collapsed    one line \"root;...;leaf number\" per stack (.collapsed, .folded, .txt)
+  collapsed    one line \"root;...;leaf number\" per stack (.collapsed, .folded, .txt, .csv)
   traces       the heaviest stacks as text, a block each (.traces)
   flamegraph   the page with its data, one HTML file (.html)
   pprof        for go tool pprof, Grafana, Parca (.pb.gz, .pprof)

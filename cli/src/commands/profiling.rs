@@ -12,7 +12,7 @@ use profile::export::whole_file::Readers;
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::query::summary::Summary;
-use profile::text::format::Format;
+use profile::text::format::{Format, UnknownFormat};
 use profile::text::quantity::duration;
 use profile::ui::standalone;
 
@@ -20,7 +20,7 @@ use super::busiest::{Recorded, busiest_first};
 use crate::options::agent_flags::{self, AgentFlags, WrongOptions};
 use crate::options::values::rows;
 use crate::output::{self, tell};
-use crate::source::file_format::{FileFormat, export_file, format_by_name, format_by_word};
+use crate::source::file_format::{FileFormat, ResultFile, ResultOptions, format_by_name};
 use crate::source::{now_ns, read_recording};
 
 /// Options of sampling.
@@ -73,9 +73,9 @@ fn chooses_java(options: &[String]) -> bool {
 #[derive(Debug, Args)]
 pub struct Results {
     /// Recording to write; with the suffix of another format, that file and the recording beside it. Or the name of a
-    /// format, such as flamegraph, for the file of -f
-    #[arg(short, long, value_name = "FILE|FORMAT", default_value = "recording.tickwalk")]
-    output: PathBuf,
+    /// format, such as flamegraph, for the file of -f [default: recording.tickwalk]
+    #[arg(short, long, value_name = "FILE|FORMAT")]
+    output: Option<PathBuf>,
     /// File to write, if --output is the name of a format
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -103,41 +103,42 @@ pub struct Results {
 }
 
 impl Results {
-    /// Returns the format that is named in place of a file.
-    fn format_word(&self) -> Option<FileFormat> {
-        self.output.to_str().and_then(|word| format_by_word(word).ok())
+    /// Returns the file that the options name.
+    fn result(&self) -> Result<ResultFile, UnknownFormat> {
+        let (output, file) = (self.output.as_deref(), self.file.as_deref());
+        let usual = || ResultFile {
+            path: "recording.tickwalk".into(),
+            format: FileFormat::Recording,
+            is_format_named: false,
+        };
+        let named = ResultFile::of(ResultOptions { output, file, format: self.format })?;
+        Ok(named.unwrap_or_else(usual))
     }
 
-    fn output(&self) -> PathBuf {
-        match (&self.file, self.format_word()) {
-            (Some(file), _) => file.clone(),
-            (None, Some(format)) => PathBuf::from(format!("recording.{}", format.suffix())),
-            (None, None) => self.output.clone(),
-        }
-    }
-
-    fn output_format(&self) -> FileFormat {
-        FileFormat::of(self.format.or(self.format_word()), &self.output())
-    }
-
-    pub fn recording(&self) -> PathBuf {
-        self.output_format().recording_path(&self.output())
+    /// Returns the path of the recording.
+    ///
+    /// # Errors
+    /// If the options name a format that is not written.
+    pub fn recording(&self) -> Result<PathBuf, UnknownFormat> {
+        let ResultFile { path, format, .. } = self.result()?;
+        Ok(format.recording_path(&path))
     }
 
     /// Returns the path of the page, unless `--output` is the page.
-    fn page(&self) -> PathBuf {
-        let output = self.output();
-        match self.output_format() {
+    fn page(&self) -> Result<PathBuf, UnknownFormat> {
+        let ResultFile { path, format, .. } = self.result()?;
+        Ok(match (&self.flamegraph, format) {
+            (Some(page), _) => page.clone(),
             // The output is the page.
-            FileFormat::Export(Format::Flamegraph) if self.flamegraph.is_none() => output,
-            _ => self.flamegraph.clone().unwrap_or_else(|| self.recording().with_extension("html")),
-        }
+            (None, FileFormat::Export(Format::Flamegraph)) => path,
+            (None, _) => format.recording_path(&path).with_extension("html"),
+        })
     }
 
     /// Checks that every file can be written; callers check before they start a program.
     pub fn check(&self) -> anyhow::Result<()> {
-        let (recording, page) = (self.recording(), self.page());
-        let output = Some(self.output()).filter(|output| *output != recording && *output != page);
+        let (recording, page, result) = (self.recording()?, self.page()?, self.result()?);
+        let output = Some(result.path).filter(|output| *output != recording && *output != page);
         let all = [Some(&recording), Some(&page), self.summary.as_ref(), output.as_ref()];
         let all: Vec<&PathBuf> = all.into_iter().flatten().collect();
         for (place, path) in all.iter().enumerate() {
@@ -151,7 +152,7 @@ impl Results {
 
     /// Starts a server that agents reach at `socket`, and that writes the recording.
     pub fn receive(&self, socket: &Path) -> anyhow::Result<Server> {
-        let destination = Destination::File(self.recording());
+        let destination = Destination::File(self.recording()?);
         Server::start(&Address::Unix(socket.to_owned()), destination, Limits::default())
             .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))
     }
@@ -162,23 +163,17 @@ impl Results {
         let recording = read_recording(path)?;
         let all = Selection::default();
         let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
-        tell!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?);
+        let text = table::report(&recording, &all, report, now_ns())?;
+        tell!("\ntickwalk: {text}");
 
-        let page = self.page();
+        let (page, result) = (self.page()?, self.result()?);
         output::write_file(&page, Readers::Owner, |out| standalone::write(&recording, &all, now_ns(), out))?;
         tell!("recording    {}", path.display());
         tell!("flame graph  {}", page.display());
-        let output = self.output();
-        if let FileFormat::Export(format) = self.output_format()
-            && output != page
-        {
-            export_file(
-                &recording,
-                format,
-                Options { threads: self.by_thread, ..Options::default() },
-                &output,
-            )?;
-            tell!("{:<12} {}", format.name(), output.display());
+        if result.format != FileFormat::Recording && result.path != page {
+            let options = Options { threads: self.by_thread, ..Options::default() };
+            result.write(&recording, options, &text)?;
+            tell!("{:<12} {}", result.format.name(), result.path.display());
         }
         if let Some(path) = &self.summary {
             write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
@@ -194,7 +189,7 @@ impl Results {
     pub fn report(&self, sessions: Vec<SessionReport>) -> anyhow::Result<()> {
         // A recording that could not be created was reported earlier.
         let sessions = sessions.into_iter().filter(|session| session.path.exists()).collect();
-        let sessions = busiest_first(sessions, &self.recording());
+        let sessions = busiest_first(sessions, &self.recording()?);
         let Some((Recorded { report: session, cpu_ns }, others)) = sessions.split_first() else {
             return Ok(());
         };

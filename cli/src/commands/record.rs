@@ -77,7 +77,7 @@ fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<
         return Ok(ExitCode::SUCCESS);
     }
     arguments.results.check()?;
-    let path = arguments.results.recording();
+    let path = arguments.results.recording()?;
     let cannot_write = || format!("cannot write {}", path.display());
     let recording = WholeFile::create(&path, Readers::Owner).with_context(cannot_write)?;
     tell!("tickwalk: profiling JVM {pid} of {host} for {time}; Ctrl-C ends the profile");

@@ -15,23 +15,60 @@ use crate::source::now_ns;
 /// Name of the format of recordings, and their suffix without the dot.
 const RECORDING: &str = "tickwalk";
 
+/// Suffixes of formats that other programs write.
+const OTHERS: [&str; 7] = ["svg", "json", "xml", "png", "pdf", "hprof", "nps"];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// A recording, which has everything.
     Recording,
+    /// The report that the command prints.
+    Report,
     Export(Format),
 }
 
 impl FileFormat {
     /// Returns `named`, else the format of the suffix of `path`, else that of recordings.
-    pub fn of(named: Option<FileFormat>, path: &Path) -> FileFormat {
-        named.unwrap_or_else(|| Format::of_file(path).map_or(FileFormat::Recording, FileFormat::Export))
+    ///
+    /// # Errors
+    /// If the suffix is that of a format that is not written.
+    fn of(named: Option<FileFormat>, path: &Path) -> Result<FileFormat, UnknownFormat> {
+        match (named, Format::of_file(path)) {
+            (Some(format), _) => Ok(format),
+            (None, Ok(format)) => Ok(FileFormat::Export(format)),
+            (None, Err(error)) if is_of_other_programs(path) => Err(error),
+            (None, Err(_)) => Ok(FileFormat::Recording),
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            FileFormat::Recording => "recording",
+            FileFormat::Report => "report",
+            FileFormat::Export(format) => format.name(),
+        }
+    }
+
+    /// Returns the agent's option for the format; `None` if only the suffix of the file stands for it.
+    pub fn option(self) -> Option<&'static str> {
+        match self {
+            FileFormat::Report => Some("flat"),
+            FileFormat::Export(
+                format @ (Format::Collapsed
+                | Format::Traces
+                | Format::Flamegraph
+                | Format::Jfr
+                | Format::Otlp),
+            ) => Some(format.name()),
+            FileFormat::Recording | FileFormat::Export(_) => None,
+        }
     }
 
     /// Returns the suffix of its files, without the dot.
     pub fn suffix(self) -> &'static str {
         match self {
             FileFormat::Recording => RECORDING,
+            FileFormat::Report => "txt",
             FileFormat::Export(format) => format.suffix().trim_start_matches('.'),
         }
     }
@@ -40,7 +77,7 @@ impl FileFormat {
     pub fn recording_path(self, path: &Path) -> PathBuf {
         match self {
             FileFormat::Recording => path.to_owned(),
-            FileFormat::Export(_) => {
+            FileFormat::Report | FileFormat::Export(_) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 // A suffix may have two parts, as in .pb.gz; a file without a stem keeps its name.
                 let stem = name.split('.').next().filter(|stem| !stem.is_empty()).unwrap_or(&name);
@@ -57,21 +94,76 @@ pub fn format_by_name(name: &str) -> Result<FileFormat, UnknownFormat> {
     }
 }
 
+/// Returns whether the suffix of a name is that of a format that other programs write for profiles or pictures. Other
+/// suffixes, such as those of versions and of temporary files, stand for nothing.
+fn is_of_other_programs(path: &Path) -> bool {
+    let suffix = path.extension().and_then(|suffix| suffix.to_str());
+    suffix.is_some_and(|suffix| OTHERS.contains(&suffix.to_ascii_lowercase().as_str()))
+}
+
 /// Reads the name of a format, including async-profiler's names.
-pub fn format_by_word(word: &str) -> Result<FileFormat, UnknownFormat> {
+fn format_by_word(word: &str) -> Option<FileFormat> {
     match word {
-        "tree" | "html" => Ok(FileFormat::Export(Format::Flamegraph)),
-        word => format_by_name(word),
+        "tree" | "html" => Some(FileFormat::Export(Format::Flamegraph)),
+        "flat" | "text" => Some(FileFormat::Report),
+        word => format_by_name(word).ok(),
+    }
+}
+
+/// The options that name a result: a file, or a format and its file, as async-profiler's users write them.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultOptions<'o> {
+    /// A file, or the name of a format.
+    pub output: Option<&'o Path>,
+    /// The file of the format that `output` names.
+    pub file: Option<&'o Path>,
+    pub format: Option<FileFormat>,
+}
+
+/// A file that a command writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultFile {
+    pub path: PathBuf,
+    pub format: FileFormat,
+    /// True if an option names the format, rather than the suffix of the file.
+    pub is_format_named: bool,
+}
+
+impl ResultFile {
+    /// Returns the file that the options name; `None` if they ask for no more than the printed report.
+    ///
+    /// # Errors
+    /// If the name of a format is unknown, or a suffix is that of a format that is not written.
+    pub fn of(options: ResultOptions<'_>) -> Result<Option<ResultFile>, UnknownFormat> {
+        let ResultOptions { output, file, format } = options;
+        let word = output.and_then(Path::to_str).and_then(format_by_word);
+        let path = match (output, file, word) {
+            (None, Some(file), _) | (Some(_), Some(file), Some(_)) => file.to_owned(),
+            (Some(output), Some(_), None) => {
+                return Err(UnknownFormat::of(&output.to_string_lossy()));
+            }
+            (None, None, _) | (_, None, Some(FileFormat::Report)) => return Ok(None),
+            (_, None, Some(format)) => PathBuf::from(format!("recording.{}", format.suffix())),
+            (Some(output), None, None) => output.to_owned(),
+        };
+        let named = format.or(word);
+        Ok(Some(ResultFile { format: FileFormat::of(named, &path)?, path, is_format_named: named.is_some() }))
+    }
+
+    /// Writes the file, unless it is the recording itself; `report` is what the command prints.
+    pub fn write(&self, recording: &Recording, options: Options, report: &str) -> anyhow::Result<()> {
+        match self.format {
+            FileFormat::Recording => Ok(()),
+            FileFormat::Report => {
+                output::write_file(&self.path, Readers::Owner, |out| out.write_all(report.as_bytes()))
+            }
+            FileFormat::Export(format) => export_file(recording, format, options, &self.path),
+        }
     }
 }
 
 /// Writes a recording to `path` in another format.
-pub fn export_file(
-    recording: &Recording,
-    format: Format,
-    options: Options,
-    path: &Path,
-) -> anyhow::Result<()> {
+fn export_file(recording: &Recording, format: Format, options: Options, path: &Path) -> anyhow::Result<()> {
     for (path, options) in files(format, path, options) {
         output::write_file(&path, Readers::Owner, |out| {
             let all = Selection::default();
@@ -108,11 +200,37 @@ mod tests {
             ("v1.2", "v1.2"),
         ] {
             let path = Path::new(path);
-            assert_eq!(FileFormat::of(None, path).recording_path(path), Path::new(recording));
+            let format = FileFormat::of(None, path).expect("a format");
+            assert_eq!(format.recording_path(path), Path::new(recording));
         }
         let jfr = format_by_name("jfr").expect("a format");
-        assert_eq!(FileFormat::of(Some(jfr), Path::new("app.html")), FileFormat::Export(Format::Jfr));
+        assert_eq!(FileFormat::of(Some(jfr), Path::new("app.html")), Ok(FileFormat::Export(Format::Jfr)));
         assert_eq!(format_by_name("tickwalk"), Ok(FileFormat::Recording));
         assert!(format_by_name("pdf").is_err());
+    }
+
+    #[test]
+    fn results_are_named_by_a_file_or_by_a_format_and_its_file() {
+        let result = |output: &str, file: &str| {
+            let path = |text| Some(Path::new(text)).filter(|path| !path.as_os_str().is_empty());
+            let options = ResultOptions { output: path(output), file: path(file), format: None };
+            let named = |named: ResultFile| (named.path.display().to_string(), named.format);
+            ResultFile::of(options).map(|result| result.map(named)).map_err(|error| error.to_string())
+        };
+        let file = |path: &str, format| Ok(Some((path.to_owned(), format)));
+        let collapsed = FileFormat::Export(Format::Collapsed);
+        assert_eq!(result("", ""), Ok(None));
+        assert_eq!(result("flat", ""), Ok(None), "it is printed");
+        assert_eq!(result("flat", "hot.txt"), file("hot.txt", FileFormat::Report));
+        assert_eq!(result("collapsed", ""), file("recording.collapsed", collapsed));
+        assert_eq!(result("collapsed", "stacks.txt"), file("stacks.txt", collapsed));
+        assert_eq!(result("", "a.html"), file("a.html", FileFormat::Export(Format::Flamegraph)));
+        for recording in ["a", "v1.2", "/tmp/tmp.xYz12", "a.tickwalk"] {
+            assert_eq!(result(recording, ""), file(recording, FileFormat::Recording));
+        }
+        for (output, file) in [("a.svg", ""), ("A.SVG", ""), ("a.json", ""), ("svg", "a.html")] {
+            let error = result(output, file).expect_err("no such format");
+            assert!(error.starts_with(&format!("unknown format '{output}'; the formats are")), "{error}");
+        }
     }
 }
