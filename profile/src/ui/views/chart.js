@@ -48,7 +48,7 @@ async function chartView(isCurrent, surroundings) {
   // The root is at the top, where the times are.
   made.icicle = true;
   main.lastChild.before(axis);
-  if (answer.bucket_ns >= 1e9) main.append(element("p", "range", `Samples within ${duration(answer.bucket_ns)} stand by weight, because their order is not known.${source.isEmbedded ? "" : " Choose a range below 200 s in the timeline to see it."}`));
+  if (answer.bucket_ns >= 1e9) main.append(element("p", "range chart-note", `Samples within ${duration(answer.bucket_ns)} stand by weight, because their order is not known.${source.isEmbedded ? "" : " Choose a range below 200 s in the timeline to see it."}`));
   $("content").append(element("div", "with-aside", main));
   const model = answer.model.weighted(weightsOf(answer.model, rows));
   made.view = view;
