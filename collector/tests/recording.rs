@@ -50,6 +50,26 @@ fn a_cut_at_any_byte_leaves_what_is_before_it() {
 }
 
 #[test]
+fn a_report_shows_the_samples_before_a_cut_or_says_that_there_are_none() {
+    let mut stream = small();
+    let bytes = stream.bytes();
+    let framed: Vec<usize> = stream.framed().iter().map(Vec::len).collect();
+    let report = |cut: usize| {
+        table::report(&recordings(&bytes[..cut]), &Selection::default(), Report::of_methods(10), 0)
+            .expect("a report")
+    };
+    let none = report(framed[0] + 1);
+    assert!(
+        none.starts_with("0 samples") && none.contains("of a message, before its first samples\n"),
+        "{none}"
+    );
+    // All samples, but a part of the statistics after them.
+    let all: usize = framed[..framed.len() - 2].iter().sum();
+    let report = report(all + 1);
+    assert!(report.starts_with("10 samples") && report.contains("after 1 bytes of a message\n"), "{report}");
+}
+
+#[test]
 fn files_that_are_no_recordings_are_refused() {
     let check = |bytes: &[u8], expected| assert_eq!(read(bytes).expect_err("not a recording"), expected);
     check(b"", RecordingError::NothingRecorded);

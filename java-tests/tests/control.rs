@@ -105,6 +105,37 @@ on_every_jdk! { concurrent;
     }
 }
 
+on_jdks! { concurrent 25;
+    /// `-o FORMAT -f FILE`, as async-profiler's users write them, names the copy of a stop, and the file of a start.
+    fn formats_are_named_beside_their_files(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let mut rounds = 0;
+        let program = Workload::burner(0, &folder.path().join("end-file")).run_unprofiled_watched(jdk, |pid, _| {
+            let text = pid.to_string();
+            rounds += 1;
+            match rounds {
+                1 => drop(succeed(&["start", "--interval", "1ms", "-o", &path("a.tickwalk"), &text])),
+                10 => {
+                    succeed(&["stop", "-o", "collapsed", "-f", &path("of-stop"), &text]);
+                    succeed(&["start", "--interval", "1ms", "-o", "collapsed", "-f", &path("of-start"), &text]);
+                }
+                20 => {
+                    succeed(&["stop", &text]);
+                    create_end_file(&folder.path().join("end-file"));
+                }
+                _ => {}
+            }
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        for name in ["of-stop", "of-start"] {
+            let stacks = std::fs::read_to_string(path(name)).expect("text");
+            let is_stack = |line: &str| line.contains(";Burner.main;") && line.contains("Burner.burn");
+            assert!(stacks.lines().any(is_stack), "{name}: {stacks}");
+        }
+    }
+}
+
 /// Number of cycles that are compared with the first ones; `python3 java-tests/measure attach-cycles --waiting` does a
 /// thousand.
 const CYCLES: usize = 12;

@@ -138,3 +138,31 @@ on_jdks! {
         assert_eq!(number_after(&summary, "jdk.CPUTimeSample "), 0);
     }
 }
+
+on_jdks! { 25;
+    /// Events of wall time have the state of their thread, as the `jfr` tool reads it.
+    fn states_of_wall_time(jdk) {
+        let run = Workload::new("WallTime").argument(2).record_option("--mode=wall").record(jdk);
+        run.assert_exit_code(0);
+        let file = run.recording.with_extension("jfr");
+        run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
+        let print = ["print", "--json", "--stack-depth", "1", "--events", "ExecutionSample"];
+        let printed: serde_json::Value = serde_json::from_str(&jfr(jdk, &print, &file)).expect("JSON");
+        let mut events: HashMap<(String, String), usize> = HashMap::new();
+        for event in printed["recording"]["events"].as_array().expect("events") {
+            let values = &event["values"];
+            let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+            let key = (text(&values["sampledThread"]["javaName"]), text(&values["state"]));
+            *events.entry(key).or_default() += 1;
+        }
+        for (thread, own, other) in [
+            ("burner", "STATE_RUNNABLE", "STATE_SLEEPING"),
+            ("sleeper", "STATE_SLEEPING", "STATE_RUNNABLE"),
+        ] {
+            let [own, other] = [own, other].map(|state| {
+                events.get(&(thread.to_owned(), state.to_owned())).copied().unwrap_or_default()
+            });
+            assert!(own > 20 * other, "{thread}: {own} events of its state, {other} of the other: {events:?}");
+        }
+    }
+}
