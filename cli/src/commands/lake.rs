@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             expire(&Lake::open(url)?, keep.as_secs().div_ceil(86_400), now_ns())?
         }
         Action::Sql { engine, url } => {
-            write_answer(None, engine.views(url).as_bytes())?;
+            write_answer(None, engine.views(url)?.as_bytes())?;
             return Ok(ExitCode::SUCCESS);
         }
     };

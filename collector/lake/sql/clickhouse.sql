@@ -4,14 +4,34 @@
 --
 -- The files are read by s3() or file(); change these for credentials or another endpoint. Hive partitioning gives the
 -- column service, as the folder has it: with %XX.
+-- Views with a time read only the folders of its hours and of their service. The views samples, accounts and
+-- samples_with_frames read the whole lake, or the folders of the service that a condition names.
 
--- A row for each sample. Rows that two collectors have, because an agent sent a message again, are there once.
+-- A row for each sample of some time. Rows that two collectors have, because an agent sent a message again, are there
+-- once.
+CREATE OR REPLACE VIEW samples_between AS
+SELECT * REPLACE (decodeURLComponent(service) AS service) FROM LAKE(samples)
+WHERE time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+  AND addHours(toDateTime(toDate(date), 'UTC'), toUInt8(hour)) >= toStartOfHour({from:DateTime64(6, 'UTC')})
+  AND addHours(toDateTime(toDate(date), 'UTC'), toUInt8(hour)) < {to:DateTime64(6, 'UTC')}
+ORDER BY stop = '[unknown]'
+LIMIT 1 BY service, session, sequence, row;
+
+-- A row for each service and stack of some time; a stack's content determines its id.
+CREATE OR REPLACE VIEW stacks_between AS
+SELECT decodeURLComponent(service) AS service, stack_id, any(stop) AS stop, any(frames) AS frames
+FROM LAKE(stacks)
+WHERE addHours(toDateTime(toDate(date), 'UTC'), toUInt8(hour)) >= toStartOfHour({from:DateTime64(6, 'UTC')})
+  AND addHours(toDateTime(toDate(date), 'UTC'), toUInt8(hour)) < {to:DateTime64(6, 'UTC')}
+GROUP BY service, stack_id;
+
+-- All samples.
 CREATE OR REPLACE VIEW samples AS
 SELECT * REPLACE (decodeURLComponent(service) AS service) FROM LAKE(samples)
 ORDER BY stop = '[unknown]'
-LIMIT 1 BY session, sequence, row;
+LIMIT 1 BY service, session, sequence, row;
 
--- A row for each stack; its content determines its id.
+-- All stacks.
 CREATE OR REPLACE VIEW stacks AS
 SELECT stack_id, any(stop) AS stop, any(frames) AS frames
 FROM LAKE(stacks)
@@ -21,7 +41,7 @@ GROUP BY stack_id;
 CREATE OR REPLACE VIEW accounts AS
 SELECT * EXCEPT (introduction, statistics) REPLACE (decodeURLComponent(service) AS service) FROM LAKE(accounts)
 ORDER BY sequence DESC
-LIMIT 1 BY session, writer;
+LIMIT 1 BY service, session, writer;
 
 -- A row for each frame of each sample; frame 1 is the one that ran.
 CREATE OR REPLACE VIEW samples_with_frames AS
@@ -36,9 +56,12 @@ ARRAY JOIN stacks.frames AS element, arrayEnumerate(stacks.frames) AS position;
 CREATE OR REPLACE VIEW hot_methods AS
 WITH sums AS (
     SELECT stack_id, sum(cpu_ns) AS cpu_ns, sum(samples) AS samples
-    FROM samples
-    WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+    FROM samples_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
+    WHERE service = {service:String}
     GROUP BY stack_id
+), stacks_of_service AS (
+    SELECT stack_id, frames FROM stacks_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
+    WHERE service = {service:String}
 )
 SELECT name,
        sumIf(cpu_ns, name = leaf) AS self_ns,
@@ -47,7 +70,7 @@ SELECT name,
        sum(samples) AS total_samples
 FROM (
     SELECT cpu_ns, samples, frames.name[1] AS leaf, arrayJoin(arrayDistinct(frames.name)) AS name
-    FROM sums JOIN stacks USING (stack_id)
+    FROM sums JOIN stacks_of_service USING (stack_id)
 )
 GROUP BY name
 HAVING total_ns > 0 AND (self_samples > 0 OR NOT startsWith(name, '['));
@@ -58,11 +81,14 @@ SELECT arrayStringConcat(arrayReverse(arrayMap(name -> replaceAll(name, ';', ':'
        sum(sums.cpu_ns) AS cpu_ns
 FROM (
     SELECT stack_id, sum(cpu_ns) AS cpu_ns
-    FROM samples
-    WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+    FROM samples_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
+    WHERE service = {service:String}
     GROUP BY stack_id
 ) AS sums
-JOIN stacks USING (stack_id)
+JOIN (
+    SELECT stack_id, frames FROM stacks_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
+    WHERE service = {service:String}
+) AS stacks USING (stack_id)
 GROUP BY stack;
 
 -- Self time of methods in two windows, for example before and after a deployment.
@@ -80,36 +106,35 @@ GROUP BY name;
 -- CPU time by service.
 CREATE OR REPLACE VIEW cpu_by_service AS
 SELECT service, sum(samples.cpu_ns) AS cpu_ns, sum(samples.samples) AS samples
-FROM samples
-WHERE time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+FROM samples_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')}) AS samples
 GROUP BY service;
 
 -- CPU time by service and a label of its processes, such as its version.
 CREATE OR REPLACE VIEW cpu_by_label AS
 SELECT service, labels[{label:String}] AS value, sum(samples.cpu_ns) AS cpu_ns
-FROM samples
-WHERE time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+FROM samples_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')}) AS samples
 GROUP BY service, value;
 
 -- CPU time of a service by minute.
 CREATE OR REPLACE VIEW cpu_by_minute AS
 SELECT toStartOfMinute(time) AS minute, sum(samples.cpu_ns) AS cpu_ns
-FROM samples
-WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+FROM samples_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')}) AS samples
+WHERE service = {service:String}
 GROUP BY minute;
 
 -- CPU time of a service by name and kind of its threads.
 CREATE OR REPLACE VIEW cpu_by_thread AS
 SELECT thread, thread_kind, sum(samples.cpu_ns) AS cpu_ns
-FROM samples
-WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+FROM samples_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')}) AS samples
+WHERE service = {service:String}
 GROUP BY thread, thread_kind;
 
 -- Cost of each service and day (UTC) at a price of an hour of one CPU.
 CREATE OR REPLACE VIEW cost_by_day AS
-SELECT service, toDate(date) AS date, sum(samples.cpu_ns) AS cpu_ns, sum(samples.cpu_ns) / 3.6e12 * {price_of_hour:Float64} AS cost
-FROM samples
-WHERE toDate(samples.date) BETWEEN {from_date:Date} AND {to_date:Date}
+SELECT service, toDate(date) AS date, sum(samples.cpu_ns) AS cpu_ns,
+       sum(samples.cpu_ns) / 3.6e12 * {price_of_hour:Float64} AS cost
+FROM samples_between(
+    from = toDateTime64({from_date:Date}, 6, 'UTC'), to = toDateTime64({to_date:Date} + 1, 6, 'UTC')) AS samples
 GROUP BY service, date;
 
 -- A flame graph as Grafana draws it: the nodes in depth-first order, each with its depth, its CPU time with callees
@@ -121,11 +146,14 @@ FROM (
            arrayJoin(arrayMap(depth -> arraySlice(stack, 1, depth), range(1, length(stack) + 1))) AS path
     FROM (
         SELECT stack_id, sum(cpu_ns) AS ns
-        FROM samples
-        WHERE service = {service:String} AND time >= {from:DateTime64(6, 'UTC')} AND time < {to:DateTime64(6, 'UTC')}
+        FROM samples_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
+        WHERE service = {service:String}
         GROUP BY stack_id
     ) AS sums
-    JOIN stacks USING (stack_id)
+    JOIN (
+        SELECT stack_id, frames FROM stacks_between(from = {from:DateTime64(6, 'UTC')}, to = {to:DateTime64(6, 'UTC')})
+        WHERE service = {service:String}
+    ) AS stacks USING (stack_id)
 )
 GROUP BY path
 ORDER BY path;

@@ -33,13 +33,40 @@ impl FromStr for Engine {
     }
 }
 
+/// An engine does not read what a URL names.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} reads no {scheme}:// lakes, only {}; DuckDB and Tickwalk read {scheme}://", readable.join("://, ") + "://")]
+pub struct Unreadable {
+    name: &'static str,
+    readable: &'static [&'static str],
+    scheme: String,
+}
+
 impl Engine {
+    /// Returns the engine's name, and the schemes of URLs that it reads, by itself or by a usual extension.
+    fn reads(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Engine::DuckDb => ("DuckDB", &["s3", "s3a", "gs", "az", "abfss", "file"]),
+            Engine::ClickHouse => ("ClickHouse", &["s3", "gs", "file"]),
+            Engine::Spark => ("Spark", &["s3", "s3a", "gs", "abfs", "abfss", "file"]),
+            Engine::DataFusion => ("DataFusion", &["s3", "gs", "file"]),
+        }
+    }
+
     /// Returns the statements that make the views of the lake at `url`.
-    pub fn views(self, lake: &LakeUrl) -> String {
+    ///
+    /// # Errors
+    /// If the engine does not read URLs of this scheme.
+    pub fn views(self, lake: &LakeUrl) -> Result<String, Unreadable> {
+        let (name, readable) = self.reads();
+        let scheme = lake.scheme();
+        if !readable.contains(&scheme) {
+            return Err(Unreadable { name, readable, scheme: scheme.to_owned() });
+        }
         let directory = lake.directory().map(|path| path.display().to_string());
         let place = directory.clone().unwrap_or_else(|| lake.to_string());
         let place = place.trim_end_matches('/').replace('\'', "''");
-        match (self, directory) {
+        Ok(match (self, directory) {
             (Engine::DuckDb, _) => {
                 format!("SET VARIABLE lake = '{place}';\n\n{}", include_str!("../sql/duckdb.sql"))
             }
@@ -59,7 +86,7 @@ impl Engine {
                 include_str!("../sql/spark.sql").replace("LAKE", &place.replacen("s3://", "s3a://", 1))
             }
             (Engine::DataFusion, _) => include_str!("../sql/datafusion.sql").replace("LAKE", &place),
-        }
+        })
     }
 }
 
@@ -98,7 +125,7 @@ mod tests {
     fn views_name_the_lake() {
         let views = |engine: &str, url: &str| {
             let url: LakeUrl = url.parse().expect("a URL");
-            engine.parse::<Engine>().expect("an engine").views(&url)
+            engine.parse::<Engine>().expect("an engine").views(&url).expect("an engine that reads it")
         };
         assert!(views("duckdb", "file:///a/b c/").starts_with("SET VARIABLE lake = '/a/b c';\n"));
         assert!(views("duckdb", "s3://a/it's").starts_with("SET VARIABLE lake = 's3://a/it''s';\n"));
@@ -115,6 +142,21 @@ mod tests {
             assert!(left.is_empty(), "{engine}: {left:?}");
         }
         assert!("oracle".parse::<Engine>().is_err());
+    }
+
+    #[test]
+    fn an_engine_that_does_not_read_the_url_is_refused() {
+        let refusal = |engine: Engine, url: &str| {
+            let url: LakeUrl = url.parse().expect("a URL");
+            engine.views(&url).err().map(|error| error.to_string())
+        };
+        let readable =
+            "DataFusion reads no az:// lakes, only s3://, gs://, file://; DuckDB and Tickwalk read az://";
+        assert_eq!(refusal(Engine::DataFusion, "az://container/a").as_deref(), Some(readable));
+        assert!(refusal(Engine::ClickHouse, "az://container/a").is_some());
+        assert!(refusal(Engine::Spark, "az://container/a").is_some());
+        assert_eq!(refusal(Engine::DuckDb, "az://container/a"), None);
+        assert_eq!(refusal(Engine::ClickHouse, "gs://bucket/a"), None);
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub enum QueryError {
 fn one_process(found: usize) -> &'static str {
     match found {
         0 => {
-            "no process is selected; widen the time or remove a filter; a new store has its first samples after a second"
+            "no process is selected; widen the time or remove a filter; new samples are in a store after a second, in a lake after a minute"
         }
         _ => "several processes are selected; choose one with process=ID or process=PID",
     }

@@ -32,6 +32,9 @@ const RETRIES: usize = 3;
 /// Time after which a request is not attempted again.
 const RETRY_TIME: Duration = Duration::from_secs(30);
 
+/// Hosts that give a machine of a cloud its credentials, if the environment has none.
+const METADATA_SERVICES: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
+
 /// Why a lake cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -44,6 +47,12 @@ pub enum LakeError {
     /// The object store failed.
     #[error("{0}; check the URL, its credentials and its endpoint")]
     Storage(String),
+    /// There are no credentials in the environment, and the service that has those of a machine does not answer.
+    #[error(
+        "{0}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (for gs:// GOOGLE_SERVICE_ACCOUNT, for \
+         az:// AZURE_STORAGE_ACCOUNT_KEY), or give this machine a role: {1}"
+    )]
+    Credentials(String, String),
     /// There is no such directory.
     #[error("{0}: there is no such directory; name the URL that 'tickwalk collect --lake' has")]
     NoDirectory(LakeUrl),
@@ -76,6 +85,11 @@ impl LakeUrl {
         ["s3://", "s3a://", "gs://", "az://", "abfs://", "abfss://", "file://"]
             .iter()
             .any(|scheme| text.starts_with(scheme))
+    }
+
+    /// Returns what is before `://`.
+    pub fn scheme(&self) -> &str {
+        self.0.scheme()
     }
 
     /// Returns the directory of a `file://` URL.
@@ -223,7 +237,13 @@ impl Lake {
     fn failed(&self, path: &str, error: object_store::Error) -> LakeError {
         match error {
             object_store::Error::NotFound { .. } => LakeError::Gone(format!("{}: {path}", self.name)),
-            error => LakeError::Storage(format!("{}: {error}", self.name)),
+            error => {
+                let text = error.to_string();
+                if METADATA_SERVICES.iter().any(|host| text.contains(host)) {
+                    return LakeError::Credentials(self.name.clone(), text);
+                }
+                LakeError::Storage(format!("{}: {text}", self.name))
+            }
         }
     }
 
@@ -340,5 +360,26 @@ impl Lake {
 impl fmt::Display for Lake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[test]
+    fn missing_credentials_are_named() {
+        let lake =
+            Lake::of(Arc::new(InMemory::new()), Path::default(), "s3://a/b".to_owned()).expect("a lake");
+        let text = |source: &str| {
+            let error = object_store::Error::Generic { store: "S3", source: source.into() };
+            lake.failed("file", error).to_string()
+        };
+        let missing = text("PUT http://169.254.169.254/latest/api/token: 403 Forbidden");
+        assert!(missing.starts_with("s3://a/b: no credentials; set AWS_ACCESS_KEY_ID"), "{missing}");
+        assert!(missing.ends_with("403 Forbidden"), "{missing}");
+        assert!(text("503 Slow Down").ends_with("check the URL, its credentials and its endpoint"));
     }
 }
