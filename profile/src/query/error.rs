@@ -69,13 +69,14 @@ pub enum QueryError {
     NoSamples,
     /// A form without a star, which the whole frame must have.
     #[error(
-        "the selection has no samples; include compares whole frames: write '*{0}*' for a part of a frame, or use frame in \
-         place of include"
+        "the selection has no samples; include compares whole frames: if the pattern is meant for a part of a \
+         frame, write '*{0}*', or use frame in place of include"
     )]
     NoWholeFrame(String),
     /// A text with a star, which stands for itself.
     #[error(
-        "the selection has no samples; frame takes a star as it is: use include in place of frame for the pattern '{0}'"
+        "the selection has no samples; in frame, * is an ordinary character: use include in place of \
+         frame for the pattern '{0}'"
     )]
     NoPartOfFrame(String),
     #[error("{}", one_process(*.0))]
@@ -90,7 +91,8 @@ pub enum QueryError {
 fn one_process(found: usize) -> &'static str {
     match found {
         0 => {
-            "no process is selected; widen the time or remove a filter; new samples are in a store after a second, in a lake after a minute"
+            "no process is selected; widen the time or remove a filter; new samples are in a store after a second, \
+             in a lake after the collector's --lake-every (1m)"
         }
         _ => "several processes are selected; choose one with process=ID or process=PID",
     }

@@ -9,6 +9,18 @@ use serde::Serialize;
 use crate::query::process::ProcessProfile;
 use crate::text::quantity::{percent_of, total};
 
+/// Frames of Java code.
+pub(super) const JAVA: [FrameKind; 6] = [
+    FrameKind::Interpreted,
+    FrameKind::C1,
+    FrameKind::C2,
+    FrameKind::Jvmci,
+    FrameKind::Inlined,
+    FrameKind::Stub,
+];
+/// Frames of native code.
+pub(super) const NATIVE: [FrameKind; 2] = [FrameKind::Native, FrameKind::NativeMethod];
+
 /// CPU time by what runs, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Kinds {
@@ -34,13 +46,12 @@ impl Kinds {
     }
 
     fn place(&mut self, thread: ThreadKind, frame: FrameKind) -> &mut u64 {
-        use FrameKind::{C1, C2, Inlined, Interpreted, Jvmci, Native, NativeMethod, Stub, Vm};
         match (thread, frame) {
             (ThreadKind::Compiler, _) => &mut self.jit,
             (ThreadKind::Gc, _) => &mut self.gc,
-            (ThreadKind::Vm, _) | (_, Vm) => &mut self.jvm,
-            (_, Interpreted | C1 | C2 | Inlined | Jvmci | Stub) => &mut self.java,
-            (_, Native | NativeMethod) => &mut self.native,
+            (ThreadKind::Vm, _) | (_, FrameKind::Vm) => &mut self.jvm,
+            (_, frame) if JAVA.contains(&frame) => &mut self.java,
+            (_, frame) if NATIVE.contains(&frame) => &mut self.native,
             _ => &mut self.unknown,
         }
     }

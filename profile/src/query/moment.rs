@@ -2,12 +2,12 @@
 
 use crate::text::units::duration_ns;
 
-const NS_PER_S: u64 = 1_000_000_000;
+pub(super) const NS_PER_S: u64 = 1_000_000_000;
 const DAY_NS: u64 = 86_400 * NS_PER_S;
 
 /// The accepted forms, for messages.
 pub const FORMS: &str = "seconds since the epoch, `now`, a time back such as -90s or -15m, a time after the start such as 3s, \
-                         or a time of day such as 14:03:05";
+                         or a time of day in UTC such as 14:03:05";
 
 /// A time, absolute or relative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +22,36 @@ pub enum Moment {
     Daily(u64),
 }
 
-/// Times that relative ones refer to, as nanoseconds since the epoch.
+/// What relative times refer to, in nanoseconds since the epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    pub start_ns: u64,
+    /// The start of the source; `None` if it is unknown because the source has not been read.
+    pub start_ns: Option<u64>,
+    /// The end of the source, or now.
     pub end_ns: u64,
+    /// Whether the source gets no further samples.
+    pub has_ended: bool,
+}
+
+/// A selected time. An end that is not selected, or that depends on an unknown start, is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub from_ns: Option<u64>,
+    pub to_ns: Option<u64>,
+}
+
+impl Limits {
+    /// Resolves a selected time. With a start, a time of day for the end is the first one after it.
+    pub fn of(from: Option<Moment>, to: Option<Moment>, bounds: Bounds) -> Limits {
+        let from_ns = from.and_then(|from| from.ns(bounds));
+        let to_ns = match (from, to) {
+            (Some(_), Some(Moment::Daily(of_day_ns))) => {
+                from_ns.map(|from_ns| first_after(from_ns, of_day_ns))
+            }
+            _ => to.and_then(|to| to.ns(bounds)),
+        };
+        Limits { from_ns, to_ns }
+    }
 }
 
 impl Moment {
@@ -54,26 +79,33 @@ impl Moment {
         seconds.checked_mul(NS_PER_S)?.checked_add(ns).map(Moment::At)
     }
 
-    /// Returns the time as nanoseconds since the epoch. A time of day is the last one before the end, unless that is
-    /// before the start and the next one is nearer.
-    pub fn ns(self, Bounds { start_ns, end_ns }: Bounds) -> u64 {
+    /// Returns the time in nanoseconds since the epoch; `None` if it depends on an unknown start.
+    fn ns(self, bounds: Bounds) -> Option<u64> {
         match self {
-            Moment::At(ns) => ns,
-            Moment::Before(ns) => end_ns.saturating_sub(ns),
-            Moment::After(ns) => start_ns.saturating_add(ns),
-            Moment::Daily(of_day_ns) => {
-                let last_ns = match end_ns / DAY_NS * DAY_NS + of_day_ns {
-                    today_ns if today_ns <= end_ns => today_ns,
-                    today_ns => today_ns.saturating_sub(DAY_NS),
-                };
-                let next_ns = last_ns.saturating_add(DAY_NS);
-                match last_ns < start_ns && next_ns - end_ns < start_ns - last_ns {
-                    true => next_ns,
-                    false => last_ns,
-                }
-            }
+            Moment::At(ns) => Some(ns),
+            Moment::Before(ns) => Some(bounds.end_ns.saturating_sub(ns)),
+            Moment::After(ns) => Some(bounds.start_ns?.saturating_add(ns)),
+            Moment::Daily(of_day_ns) => Some(nearest(of_day_ns, bounds)),
         }
     }
+}
+
+/// Returns the last time of this time of day before the end; in a source that has ended, the next one if the last one
+/// is before the start and the next one is nearer.
+fn nearest(of_day_ns: u64, Bounds { start_ns, end_ns, has_ended }: Bounds) -> u64 {
+    let last_ns = match (end_ns / DAY_NS * DAY_NS).saturating_add(of_day_ns) {
+        today_ns if today_ns <= end_ns => today_ns,
+        today_ns => today_ns.saturating_sub(DAY_NS),
+    };
+    let next_ns = last_ns.saturating_add(DAY_NS);
+    let is_next = |start_ns| last_ns < start_ns && next_ns.saturating_sub(end_ns) < start_ns - last_ns;
+    if has_ended && start_ns.is_some_and(is_next) { next_ns } else { last_ns }
+}
+
+/// Returns the first time of this time of day after `start_ns`.
+fn first_after(start_ns: u64, of_day_ns: u64) -> u64 {
+    let same_day_ns = (start_ns / DAY_NS * DAY_NS).saturating_add(of_day_ns);
+    if same_day_ns > start_ns { same_day_ns } else { same_day_ns.saturating_add(DAY_NS) }
 }
 
 /// Reads `HH:MM` or `HH:MM:SS`, with decimals of the second.
@@ -125,18 +157,59 @@ mod tests {
         }
     }
 
+    const fn hours(hours: u64) -> u64 {
+        hours * 3_600 * NS_PER_S
+    }
+
+    const DAY: u64 = 10 * DAY_NS;
+    /// A recording from 14:00 of the tenth day to 16:00.
+    const BOUNDS: Bounds =
+        Bounds { start_ns: Some(DAY + hours(14)), end_ns: DAY + hours(16), has_ended: true };
+
     #[test]
     fn a_time_of_day_is_the_one_in_the_profile_or_the_nearest() {
-        let hours = |hours: u64| hours * 3_600 * NS_PER_S;
-        // From 14:00 of the tenth day to 16:00.
-        let day = 10 * DAY_NS;
-        let bounds = Bounds { start_ns: day + hours(14), end_ns: day + hours(16) };
-        let at = |hour| Moment::Daily(hours(hour)).ns(bounds);
-        assert_eq!(at(15), day + hours(15));
-        assert_eq!(at(13), day + hours(13), "just before the start");
-        assert_eq!(at(17), day + hours(17), "just after the end");
-        let days = Bounds { start_ns: 0, ..bounds };
-        assert_eq!(Moment::Daily(hours(17)).ns(days), day - hours(7), "the last one");
-        assert_eq!(Moment::After(hours(1)).ns(bounds), day + hours(15));
+        let at = |hour| Moment::Daily(hours(hour)).ns(BOUNDS);
+        assert_eq!(at(15), Some(DAY + hours(15)));
+        assert_eq!(at(13), Some(DAY + hours(13)), "just before the start");
+        assert_eq!(at(17), Some(DAY + hours(17)), "just after the end");
+        let days = Bounds { start_ns: Some(0), ..BOUNDS };
+        assert_eq!(Moment::Daily(hours(17)).ns(days), Some(DAY - hours(7)), "the last one");
+        let store = Bounds { has_ended: false, ..BOUNDS };
+        assert_eq!(Moment::Daily(hours(17)).ns(store), Some(DAY - hours(7)), "no time to come");
+        assert_eq!(Moment::After(hours(1)).ns(BOUNDS), Some(DAY + hours(15)));
+        let latest = Bounds { end_ns: u64::MAX, ..BOUNDS };
+        assert!(Moment::Daily(hours(23)).ns(latest).is_some_and(|ns| ns > u64::MAX - 2 * DAY_NS));
+    }
+
+    #[test]
+    fn a_time_of_day_for_the_end_is_the_first_after_the_start() {
+        let daily = |hour| Some(Moment::Daily(hours(hour)));
+        let limits = |from, to, now_ns| {
+            // The start of a store is known after it has been read only.
+            let read = Bounds { start_ns: Some(DAY), end_ns: now_ns, has_ended: false };
+            let unread = Bounds { start_ns: None, ..read };
+            assert_eq!(Limits::of(from, to, read), Limits::of(from, to, unread));
+            Limits::of(from, to, read)
+        };
+        let between = |from_ns, to_ns| Limits { from_ns: Some(from_ns), to_ns: Some(to_ns) };
+        let half_past_two_ns = DAY + hours(14) + 1_800 * NS_PER_S;
+        assert_eq!(limits(daily(14), daily(15), half_past_two_ns), between(DAY + hours(14), DAY + hours(15)));
+        assert_eq!(
+            limits(daily(23), daily(1), half_past_two_ns),
+            between(DAY - hours(1), DAY + hours(1)),
+            "over midnight"
+        );
+        let yesterday = Some(Moment::At(DAY - hours(12)));
+        assert_eq!(
+            limits(yesterday, daily(15), half_past_two_ns),
+            between(DAY - hours(12), DAY - hours(9)),
+            "of the day of the start"
+        );
+        let until = Limits { from_ns: None, to_ns: Some(DAY - hours(9)) };
+        assert_eq!(limits(None, daily(15), half_past_two_ns), until);
+        let after = Some(Moment::After(NS_PER_S));
+        let unknown = Bounds { start_ns: None, ..BOUNDS };
+        let none = Limits { from_ns: None, to_ns: None };
+        assert_eq!(Limits::of(after, daily(15), unknown), none, "the start is unknown");
     }
 }

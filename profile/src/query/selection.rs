@@ -8,8 +8,10 @@ use rustc_hash::FxHashSet;
 
 use super::blocked::is_blocked;
 use super::error::{QueryError, VALUES};
+use super::kinds::{JAVA, NATIVE};
 use super::modes::Modes;
-use super::moment::{Bounds, FORMS, Moment};
+pub use super::moment::FORMS as TIME_FORMS;
+use super::moment::{Bounds, Limits, Moment, NS_PER_S};
 use super::span::Span;
 use crate::dictionary::Dictionary;
 use crate::session::Session;
@@ -19,8 +21,6 @@ use crate::text::pattern::matches;
 
 /// Maximum length of a parameter's value in bytes.
 const VALUE_BYTES: usize = 1024;
-
-const NS_PER_S: u64 = 1_000_000_000;
 
 /// Ranges of at least this length are widened to whole minutes, because stores have sums by minute.
 const WHOLE_MINUTES_NS: u64 = 600 * NS_PER_S;
@@ -69,7 +69,7 @@ impl Selection {
         let mut values = vec![value];
         let list = match parameter {
             "from" | "to" => {
-                let bad = QueryError::BadValue { parameter, expected: FORMS };
+                let bad = QueryError::BadValue { parameter, expected: TIME_FORMS };
                 let moment = Some(Moment::of(value).ok_or(bad)?);
                 *(if parameter == "from" { &mut self.from } else { &mut self.to }) = moment;
                 return Ok(true);
@@ -87,20 +87,19 @@ impl Selection {
             "process" => &mut self.processes,
             "thread" => &mut self.threads,
             "thread_kind" => {
-                let expected = "java, virtual, compiler (JIT), gc, vm (JVM) or native";
-                values = vec![thread_kind(value).ok_or(QueryError::BadValue { parameter, expected })?];
+                let bad = QueryError::BadValue { parameter, expected: THREAD_KIND_FORMS };
+                values = vec![thread_kind(value).ok_or(bad)?];
                 &mut self.thread_kinds
             }
             "kind" => {
-                let expected = "interpreted, c1, c2, inlined, native_method, stub, native, vm, marker, java for all \
-                                Java code, or native code; JIT and GC are kinds of threads (thread_kind)";
-                values = frame_kinds(value).ok_or(QueryError::BadValue { parameter, expected })?;
+                let bad = QueryError::BadValue { parameter, expected: FRAME_KIND_FORMS };
+                values = frame_kinds(value).ok_or(bad)?;
                 &mut self.kinds
             }
             "state" => {
-                let expected = "running, waiting, or blocked, which is a part of waiting";
+                let bad = QueryError::BadValue { parameter, expected: STATE_FORMS };
                 let known = THREAD_STATES.into_iter().find(|state| value.eq_ignore_ascii_case(state));
-                values = vec![known.ok_or(QueryError::BadValue { parameter, expected })?];
+                values = vec![known.ok_or(bad)?];
                 &mut self.states
             }
             "include" => &mut self.includes,
@@ -129,13 +128,14 @@ impl Selection {
         }
         let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
         let last_ns = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-        let now_ns = source.end_ns().unwrap_or(now_ns);
-        let bounds = Bounds { start_ns: source.start_ns().unwrap_or(first_ns), end_ns: now_ns };
-        let at = |moment: Moment| moment.ns(bounds);
-        let from_ns = self.from.map_or(first_ns, at);
+        let (source_end_ns, start_ns) = (source.end_ns(), source.start_ns().unwrap_or(first_ns));
+        let now_ns = source_end_ns.unwrap_or(now_ns);
+        let bounds = Bounds { start_ns: Some(start_ns), end_ns: now_ns, has_ended: source_end_ns.is_some() };
+        let selected = Limits::of(self.from, self.to, bounds);
+        let from_ns = selected.from_ns.unwrap_or(first_ns);
         // A clock that is years ahead must not extend the range by years.
         let end_ns = if self.from.is_some() { now_ns } else { last_ns };
-        let to_ns = self.to.map_or(end_ns, at).max(from_ns);
+        let to_ns = selected.to_ns.unwrap_or(end_ns).max(from_ns);
         let is_outside = |range: Range<u64>| {
             self.from.is_none() && range.start < limits.start && range.end > 0
                 || self.from.is_none() && self.to.is_none() && range.end > limits.end
@@ -180,11 +180,9 @@ impl Selection {
     /// Returns the selected time, if relative times refer to `now_ns`; unlimited where no time is selected.
     pub fn limits_ns(&self, now_ns: u64) -> Range<u64> {
         // Where a source is too large to be read, its start is unknown.
-        let at = |moment: Moment, unknown_ns| match moment {
-            Moment::After(_) => unknown_ns,
-            moment => moment.ns(Bounds { start_ns: 0, end_ns: now_ns }),
-        };
-        self.from.map_or(0, |from| at(from, 0))..self.to.map_or(u64::MAX, |to| at(to, u64::MAX))
+        let bounds = Bounds { start_ns: None, end_ns: now_ns, has_ended: false };
+        let Limits { from_ns, to_ns } = Limits::of(self.from, self.to, bounds);
+        from_ns.unwrap_or(0)..to_ns.unwrap_or(u64::MAX)
     }
 
     /// Returns the selected processes, each by its id, its pid or its service.
@@ -201,6 +199,7 @@ impl Selection {
             (Some(Moment::At(from)), Some(Moment::At(to))) => from >= to,
             (Some(Moment::After(from)), Some(Moment::After(to))) => from >= to,
             (Some(Moment::Before(from)), Some(Moment::Before(to))) => from <= to,
+            (Some(Moment::Daily(from)), Some(Moment::Daily(to))) => from == to,
             _ => false,
         };
         if is_empty { Err(QueryError::EmptyTime) } else { Ok(()) }
@@ -361,6 +360,14 @@ const BLOCKED: &str = "blocked";
 /// Kinds of threads by the names used in parameters and answers.
 pub const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 
+/// The accepted words for kinds of threads, for messages.
+pub const THREAD_KIND_FORMS: &str = "java, virtual, compiler (JIT), gc, vm (JVM) or native (native code)";
+/// The accepted words for kinds of frames, for messages.
+pub const FRAME_KIND_FORMS: &str = "interpreted, c1, c2, jvmci, inlined, native_method, stub, native, vm (JVM), marker, \
+                                    java for all Java code, or 'native code'; JIT and GC are kinds of threads (thread_kind)";
+/// The accepted states, for messages.
+pub const STATE_FORMS: &str = "running, waiting, or blocked, which is a part of waiting";
+
 /// Kinds of frames by the names used in parameters and answers.
 pub const FRAME_KINDS: [(&str, FrameKind); 10] = [
     ("interpreted", FrameKind::Interpreted),
@@ -388,16 +395,16 @@ fn thread_kind(word: &str) -> Option<&'static str> {
 
 /// Returns the kinds of frames that a word stands for, also if it is that of a report.
 fn frame_kinds(word: &str) -> Option<Vec<&'static str>> {
-    let kinds = match &*word.to_ascii_lowercase() {
-        "java" => vec!["interpreted", "c1", "c2", "jvmci", "inlined", "stub"],
-        "native code" => vec!["native", "native_method"],
-        "jvm" => vec!["vm"],
-        _ => {
-            let known = FRAME_KINDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
-            return known.map(|&(name, _)| vec![name]);
-        }
+    let word = word.to_ascii_lowercase();
+    let is_meant = |name: &str, kind: FrameKind| match &*word {
+        "java" => JAVA.contains(&kind),
+        "native code" => NATIVE.contains(&kind),
+        "jvm" => kind == FrameKind::Vm,
+        word => word == name,
     };
-    Some(kinds)
+    let kinds = FRAME_KINDS.into_iter().filter(|&(name, kind)| is_meant(name, kind));
+    let names: Vec<&str> = kinds.map(|(name, _)| name).collect();
+    (!names.is_empty()).then_some(names)
 }
 
 fn require(holds: bool, parameter: &'static str, expected: &'static str) -> Result<(), QueryError> {
@@ -430,6 +437,13 @@ mod tests {
             ("state", "runnable", false),
         ] {
             assert_eq!(Selection::default().set(name, value).is_ok(), is_known, "{name}={value}");
+        }
+        for (forms, words) in [
+            (THREAD_KIND_FORMS, THREAD_KINDS.to_vec()),
+            (FRAME_KIND_FORMS, FRAME_KINDS.map(|(name, _)| name).to_vec()),
+            (STATE_FORMS, THREAD_STATES.to_vec()),
+        ] {
+            assert!(words.iter().all(|word| forms.contains(word)), "{forms}");
         }
         assert!(selection.set("label", "colour").is_err() && selection.set("label", "colour=").is_err());
         assert!(selection.set("frame", "").is_err());

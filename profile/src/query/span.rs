@@ -5,9 +5,8 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::modes::Modes;
+use super::moment::NS_PER_S;
 use crate::source::Gap;
-
-const NS_PER_S: u64 = 1_000_000_000;
 
 /// The absolute time range of a selection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
