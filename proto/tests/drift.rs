@@ -15,6 +15,6 @@ fn generated_code_belongs_to_the_definition() {
     assert_eq!(
         format!("{first_line}\n"),
         checksum::line(&definition, code),
-        "src/generated.rs is out of date: run cargo run --manifest-path proto/generate/Cargo.toml"
+        "src/generated.rs is out of date; run: cargo run --manifest-path proto/generate/Cargo.toml"
     );
 }

@@ -66,6 +66,7 @@ WITH sums AS (
     SELECT cpu_ns, samples, frames[1].name AS leaf,
            unnest(list_distinct(list_transform(frames, lambda frame: frame.name))) AS name
     FROM sums JOIN stacks_between(from_time, to_time) USING (service, stack_id)
+    WHERE service = wanted_service
 )
 SELECT name,
        sum(CASE WHEN name = leaf THEN cpu_ns ELSE 0 END)::BIGINT AS self_ns,

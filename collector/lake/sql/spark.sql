@@ -97,6 +97,7 @@ WITH sums AS (
 ), frames_of_sums AS (
     SELECT cpu_ns, samples, frames[0].name AS leaf, explode(array_distinct(frames.name)) AS name
     FROM sums JOIN stacks_between(from_time, to_time) USING (service, stack_id)
+    WHERE service = wanted_service
 )
 SELECT name, sum(if(name = leaf, cpu_ns, 0)), sum(cpu_ns), sum(if(name = leaf, samples, 0)), sum(samples)
 FROM frames_of_sums

@@ -35,7 +35,7 @@ impl FromStr for Engine {
 
 /// An engine does not read what a URL names.
 #[derive(Debug, thiserror::Error)]
-#[error("{name} reads no {scheme}:// lakes, only {}; DuckDB and Tickwalk read {scheme}://", readable.join("://, ") + "://")]
+#[error("{name} reads no {scheme}:// lakes, only {}://; docs/collector.md lists the other engines", readable.join("://, "))]
 pub struct Unreadable {
     name: &'static str,
     readable: &'static [&'static str],
@@ -150,8 +150,7 @@ mod tests {
             let url: LakeUrl = url.parse().expect("a URL");
             engine.views(&url).err().map(|error| error.to_string())
         };
-        let readable =
-            "DataFusion reads no az:// lakes, only s3://, gs://, file://; DuckDB and Tickwalk read az://";
+        let readable = "DataFusion reads no az:// lakes, only s3://, gs://, file://; docs/collector.md lists the other engines";
         assert_eq!(refusal(Engine::DataFusion, "az://container/a").as_deref(), Some(readable));
         assert!(refusal(Engine::ClickHouse, "az://container/a").is_some());
         assert!(refusal(Engine::Spark, "az://container/a").is_some());

@@ -205,7 +205,7 @@ fn of_process(started: SystemTime) -> impl Iterator<Item = (&'static str, f64)> 
             "process_max_fds Most file descriptors",
             getrlimit(Resource::RLIMIT_NOFILE).map(|(soft, _)| soft as f64).ok(),
         ),
-        ("process_start_time_seconds Start of the collector, in seconds since 1970", start.ok()),
+        ("process_start_time_seconds Start of the server, in seconds since 1970", start.ok()),
     ];
     values.into_iter().filter_map(|(text, value)| Some((text, value?)))
 }

@@ -9,6 +9,7 @@ have received anything twice, or accounts differ. Adds damaged files to the lake
 
 import collections
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 
 HERE = pathlib.Path(__file__).resolve().parent
 LAKE = HERE.parents[2] / "collector/lake"
@@ -286,18 +288,28 @@ class Tickwalk:
 ENGINES = {"duckdb": DuckDb, "clickhouse": ClickHouse, "datafusion": DataFusion, "spark": Spark}
 
 
-def check_pruning(directory, selection, connected, answers):
-    """Fails if views with a time read the files of another service and hour, which are damaged."""
-    folder = pathlib.Path(directory, "service=zz/date=2099-01-01/hour=00")
-    folder.mkdir(parents=True)
+def damage(directory, service, moment):
+    """Adds files that cannot be read to the folder of a service and the hour of a time."""
+    folder = pathlib.Path(directory, f"service={service}", f"{moment:date=%Y-%m-%d/hour=%H}")
+    folder.mkdir(parents=True, exist_ok=True)
     for table in ["samples", "stacks"]:
         (folder / f"{table}-damaged.parquet").write_bytes(b"PAR1 not a file of Parquet PAR1")
-    asked = ["hot methods", "flame graph", "comparison", "services", "versions", "minutes", "threads", "cost"]
+
+
+def check_pruning(directory, selection, connected, answers):
+    """Fails if views with a time read files of another hour, or those with a service the files of another one."""
+    of_one_service = ["hot methods", "flame graph", "comparison", "minutes", "threads"]
+    of_all_services = ["services", "versions", "cost"]
     # DataFusion lists files once, and Spark is not kept running.
-    for engine in {"duckdb", "clickhouse"} & connected.keys():
-        for name, *question in questions(selection):
-            if name in asked and rows(connected[engine].ask(*question)) != answers[engine][name]:
-                raise RuntimeError(f"{engine}, {name}: another answer when files were added to another hour")
+    asked = {"duckdb", "clickhouse"} & connected.keys()
+    later = selection.end + datetime.timedelta(days=2)
+    for service, moment, names in [("zz", later, of_one_service + of_all_services),
+                                   (urllib.parse.quote(selection.service, safe=""), later, of_one_service + of_all_services),
+                                   ("zz", selection.begin, of_one_service)]:
+        damage(directory, service, moment)
+        for engine, (name, *question) in itertools.product(asked, questions(selection)):
+            if name in names and rows(connected[engine].ask(*question)) != answers[engine][name]:
+                raise RuntimeError(f"{engine}, {name}: another answer when files of {service} at {moment} were added")
 
 
 def open_engine(engine, directory, tickwalk):

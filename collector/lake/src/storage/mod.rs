@@ -33,7 +33,7 @@ const RETRIES: usize = 3;
 const RETRY_TIME: Duration = Duration::from_secs(30);
 
 /// Hosts that give a machine of a cloud its credentials, if the environment has none.
-const METADATA_SERVICES: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
+const METADATA_SERVICES: [&str; 3] = ["169.254.169.254", "169.254.170.2", "metadata.google.internal"];
 
 /// Why a lake cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -47,10 +47,10 @@ pub enum LakeError {
     /// The object store failed.
     #[error("{0}; check the URL, its credentials and its endpoint")]
     Storage(String),
-    /// There are no credentials in the environment, and the service that has those of a machine does not answer.
+    /// There are no credentials in the environment, and the service that has those of a machine gave none.
     #[error(
-        "{0}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (for gs:// GOOGLE_SERVICE_ACCOUNT, for \
-         az:// AZURE_STORAGE_ACCOUNT_KEY), or give this machine a role: {1}"
+        "{0}: no credentials were obtained; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (for gs:// \
+         GOOGLE_SERVICE_ACCOUNT, for az:// AZURE_STORAGE_ACCOUNT_KEY), or give this machine a role: {1}"
     )]
     Credentials(String, String),
     /// There is no such directory.
@@ -378,7 +378,10 @@ mod tests {
             lake.failed("file", error).to_string()
         };
         let missing = text("PUT http://169.254.169.254/latest/api/token: 403 Forbidden");
-        assert!(missing.starts_with("s3://a/b: no credentials; set AWS_ACCESS_KEY_ID"), "{missing}");
+        assert!(
+            missing.starts_with("s3://a/b: no credentials were obtained; set AWS_ACCESS_KEY_ID"),
+            "{missing}"
+        );
         assert!(missing.ends_with("403 Forbidden"), "{missing}");
         assert!(text("503 Slow Down").ends_with("check the URL, its credentials and its endpoint"));
     }
