@@ -166,6 +166,9 @@ fn costs(account: &Account) -> Vec<(String, String)> {
 
 /// Returns a table of the methods whose share of self time changed most.
 pub fn differences(rows: &[MethodDifference], limit: usize) -> String {
+    if rows.iter().all(|row| row.change == 0.0) {
+        return "the shares of self time are the same\n".to_owned();
+    }
     let mut text = String::new();
     let _ =
         writeln!(text, "{:>9} {:>8} {:>8}  method (self time, share of all)", "change", "before", "after");
@@ -175,4 +178,23 @@ pub fn differences(rows: &[MethodDifference], limit: usize) -> String {
         let _ = writeln!(text, "{change:>9} {before:>8} {after:>8}  {}", row.name);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comparison_without_changes_says_so() {
+        let row = |change: f64| MethodDifference {
+            name: "A.run".to_owned(),
+            before_ns: 5,
+            after_ns: 5,
+            before_share: 0.5,
+            after_share: 0.5 + change,
+            change,
+        };
+        assert_eq!(differences(&[row(0.0)], 30), "the shares of self time are the same\n");
+        assert!(differences(&[row(0.0), row(0.1)], 30).contains("+10.00 %"));
+    }
 }
