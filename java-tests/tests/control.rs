@@ -67,11 +67,14 @@ on_every_jdk! { concurrent;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (end_file, file) = (folder.path().join("end-file"), folder.path().join("a.tickwalk"));
         let file_text = file.display().to_string();
-        let (mut rounds, mut dumped) = (0, None);
-        let program = Workload::burner(0, &end_file).run_unprofiled_watched(jdk, |pid, _| {
+        let (mut steps, mut due_ns, mut dumped) = (0, 0, None);
+        let program = Workload::burner(0, &end_file).run_unprofiled_watched(jdk, |pid, cpu_ns| {
+            if cpu_ns < due_ns {
+                return;
+            }
             let text = pid.to_string();
-            rounds += 1;
-            match rounds {
+            steps += 1;
+            match steps {
                 1 => {
                     assert_eq!(status(pid)["state"], "not loaded");
                     let refused = tickwalk(&["stop", &text]);
@@ -82,10 +85,11 @@ on_every_jdk! { concurrent;
                     assert_eq!(status["facts"]["file"], *file_text);
                     let refused = tickwalk(&["start", &text]);
                     assert!(refused.stderr.contains("is already being profiled"), "{}", refused.stderr);
+                    // Samples are written every second.
+                    due_ns = cpu_ns_from_now(pid, 2_000_000_000);
                 }
-                // Samples are written every second.
-                20 => dumped = Some(succeed(&["dump", &text])),
-                25 => {
+                2 => dumped = Some(succeed(&["dump", &text])),
+                3 => {
                     let copy = folder.path().join("copy.tickwalk");
                     let stopped = succeed(&["stop", "-o", &copy.display().to_string(), &text]);
                     assert!(stopped.stdout.contains("Burner.burn"), "{}", stopped.stdout);
@@ -110,17 +114,24 @@ on_jdks! { concurrent 25;
     fn formats_are_named_beside_their_files(jdk) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let mut rounds = 0;
-        let program = Workload::burner(0, &folder.path().join("end-file")).run_unprofiled_watched(jdk, |pid, _| {
+        let (mut steps, mut due_ns) = (0, 0);
+        let program = Workload::burner(0, &folder.path().join("end-file")).run_unprofiled_watched(jdk, |pid, cpu_ns| {
+            if cpu_ns < due_ns {
+                return;
+            }
             let text = pid.to_string();
-            rounds += 1;
-            match rounds {
-                1 => drop(succeed(&["start", "--interval", "1ms", "-o", &path("a.tickwalk"), &text])),
-                10 => {
+            steps += 1;
+            match steps {
+                1 => {
+                    succeed(&["start", "--interval", "1ms", "-o", &path("a.tickwalk"), &text]);
+                    due_ns = cpu_ns_from_now(pid, 500_000_000);
+                }
+                2 => {
                     succeed(&["stop", "-o", "collapsed", "-f", &path("of-stop"), &text]);
                     succeed(&["start", "--interval", "1ms", "-o", "collapsed", "-f", &path("of-start"), &text]);
+                    due_ns = cpu_ns_from_now(pid, 500_000_000);
                 }
-                20 => {
+                3 => {
                     succeed(&["stop", &text]);
                     create_end_file(&folder.path().join("end-file"));
                 }
@@ -282,6 +293,13 @@ fn cpu_ticks(pid: i32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a running process");
     let (_, fields) = stat.rsplit_once(") ").expect("fields");
     fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks")).sum()
+}
+
+/// Returns the CPU time of a process when it will have used `more_ns` from now on. The burner reports its CPU time as it
+/// was when it wrote the line, so a line with this much comes from so long after this call, however late it is read.
+fn cpu_ns_from_now(pid: i32, more_ns: u64) -> u64 {
+    // The ticks are rounded down.
+    (cpu_ticks(pid) + 2) * 10_000_000 + more_ns
 }
 
 /// Starts `record --ssh` for JVM `pid`, with a stand-in for ssh(1) that runs the script here, and its directories below

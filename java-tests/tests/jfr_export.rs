@@ -162,7 +162,8 @@ on_jdks! { 25;
             let [own, other] = [own, other].map(|state| {
                 events.get(&(thread.to_owned(), state.to_owned())).copied().unwrap_or_default()
             });
-            assert!(own > 20 * other, "{thread}: {own} events of its state, {other} of the other: {events:?}");
+            // A sample every 10 ms yields some 200; the other state can be that of the thread's first and last ones.
+            assert!(own >= 20 && own > 4 * other, "{thread}: {own} events of its state, {other} of the other: {events:?}");
         }
     }
 }

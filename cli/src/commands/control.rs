@@ -14,7 +14,6 @@ use profile::export::Options;
 use profile::export::table::{self, Report};
 use profile::export::whole_file;
 use profile::query::selection::Selection;
-use profile::text::format::UnknownFormat;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
@@ -29,7 +28,7 @@ use crate::launch::plain;
 use crate::options::values::{Time, rows};
 use crate::output::table::TableOutput;
 use crate::output::{self, tell};
-use crate::source::file_format::{FileFormat, ResultFile, ResultOptions, format_by_name};
+use crate::source::file_format::{FileFormat, ResultFile, ResultOptions, WrongResult, format_by_name};
 use crate::source::{now_ns, read_recording};
 
 /// Most bytes of a recording that are copied from another process; a profile of a busy JVM writes some 100 MB in a day.
@@ -51,7 +50,8 @@ pub struct Start {
     #[command(flatten)]
     sampling: Sampling,
     /// Recording that the JVM writes; with the suffix of another format, that file when the profile ends. Or the name
-    /// of a format, such as collapsed, for the file of -f [default: PID.tickwalk in the current directory]
+    /// of a format, such as collapsed, or flat for the agent's table of methods, for the file of -f [default:
+    /// PID.tickwalk in the current directory]
     #[arg(short, long, value_name = "FILE|FORMAT", conflicts_with = "collector")]
     output: Option<PathBuf>,
     /// File to write, if --output is the name of a format
@@ -112,7 +112,7 @@ struct Shown {
 
 impl Shown {
     /// Returns the file that the options name.
-    fn result(&self) -> Result<Option<ResultFile>, UnknownFormat> {
+    fn result(&self) -> Result<Option<ResultFile>, WrongResult> {
         let (output, file) = (self.output.as_deref(), self.file.as_deref());
         ResultFile::of(ResultOptions { output, file, format: self.format })
     }
@@ -149,8 +149,7 @@ pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
     output.map_or(Ok(()), output::check_named)?;
     let seconds = |time: &Time| time.0.as_secs_f64();
     let duration = duration.iter().map(|time| format!("duration={}s", seconds(time)));
-    let named = result.as_ref().filter(|result| result.is_format_named);
-    let format = named.and_then(|result| result.format.option()).map(str::to_owned);
+    let format = result.as_ref().map(ResultFile::agent_option).transpose()?.flatten().map(str::to_owned);
     let period = repeats_after.iter().map(|time| format!("loop={}s", seconds(time)));
     let more: Vec<String> = duration.chain(period).chain(format).collect();
     let file = output.map(plain).transpose()?.map(|path| format!("file={path}"));
@@ -202,9 +201,9 @@ fn recording_of(jvm: &Jvm, output: Option<&Path>, repeats: bool) -> anyhow::Resu
         path => std::path::absolute(path.unwrap_or(&default)).context("cannot find the current directory")?,
     };
     let directory = path.parent().unwrap_or(Path::new("/"));
-    // The path by which this process reaches the directory would mislead in the error.
-    let outer = jvm.process().outer_path(directory).join(".tickwalk");
-    if let Err(error) = jvm.owner().act(|| whole_file::check(&outer)) {
+    let outer = jvm.process().outer_path(directory);
+    if let Err(error) = jvm.owner().act(|| whole_file::check_folder(&outer)) {
+        // The error must name the directory as the JVM sees it, not its path through /proc.
         bail!(
             "the user of JVM {pid} cannot write to {}: {error}; pass --output with a path in another directory",
             directory.display()

@@ -85,7 +85,7 @@ fn content(server: &StopHandle, view: &View<'_>, selection: &Selection) -> Optio
         None => {
             let mut profile = ProcessProfile::of(&recording, selection, now_ns()).ok()?;
             profile.set_going_on();
-            table::threads(&profile, view.limit).ok()?
+            table::threads(&profile, selection, view.limit).ok()?
         }
     };
     Some(format!("JVM {}: {} (Ctrl-C ends)\n{text}", view.pid, session.hello.command))

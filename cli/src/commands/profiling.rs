@@ -12,7 +12,7 @@ use profile::export::whole_file::Readers;
 use profile::query::process::ProcessProfile;
 use profile::query::selection::Selection;
 use profile::query::summary::Summary;
-use profile::text::format::{Format, UnknownFormat};
+use profile::text::format::Format;
 use profile::text::quantity::duration;
 use profile::ui::standalone;
 
@@ -20,7 +20,7 @@ use super::busiest::{Recorded, busiest_first};
 use crate::options::agent_flags::{self, AgentFlags, WrongOptions};
 use crate::options::values::rows;
 use crate::output::{self, tell};
-use crate::source::file_format::{FileFormat, ResultFile, ResultOptions, format_by_name};
+use crate::source::file_format::{FileFormat, ResultFile, ResultOptions, WrongResult, format_by_name};
 use crate::source::{now_ns, read_recording};
 
 /// Options of sampling.
@@ -104,7 +104,7 @@ pub struct Results {
 
 impl Results {
     /// Returns the file that the options name.
-    fn result(&self) -> Result<ResultFile, UnknownFormat> {
+    fn result(&self) -> Result<ResultFile, WrongResult> {
         let (output, file) = (self.output.as_deref(), self.file.as_deref());
         let usual = || ResultFile {
             path: "recording.tickwalk".into(),
@@ -119,13 +119,13 @@ impl Results {
     ///
     /// # Errors
     /// If the options name a format that is not written.
-    pub fn recording(&self) -> Result<PathBuf, UnknownFormat> {
+    pub fn recording(&self) -> Result<PathBuf, WrongResult> {
         let ResultFile { path, format, .. } = self.result()?;
         Ok(format.recording_path(&path))
     }
 
     /// Returns the path of the page, unless `--output` is the page.
-    fn page(&self) -> Result<PathBuf, UnknownFormat> {
+    fn page(&self) -> Result<PathBuf, WrongResult> {
         let ResultFile { path, format, .. } = self.result()?;
         Ok(match (&self.flamegraph, format) {
             (Some(page), _) => page.clone(),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use agent_options::output::{self as of_agent, is_of_the_command};
 use profile::export::parquet::Table;
 use profile::export::whole_file::Readers;
 use profile::export::{self, Options};
@@ -15,8 +16,8 @@ use crate::source::now_ns;
 /// Name of the format of recordings, and their suffix without the dot.
 const RECORDING: &str = "tickwalk";
 
-/// Suffixes of formats that other programs write.
-const OTHERS: [&str; 7] = ["svg", "json", "xml", "png", "pdf", "hprof", "nps"];
+/// Suffixes of formats that other programs write, besides those that the agent refuses.
+const OTHERS: [&str; 5] = ["xml", "png", "pdf", "hprof", "nps"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
@@ -49,8 +50,22 @@ impl FileFormat {
         }
     }
 
+    /// Returns what the agent calls the format; `None` if it does not write it.
+    fn of_agent(self) -> Option<of_agent::Format> {
+        match self {
+            FileFormat::Recording => Some(of_agent::Format::Recording),
+            FileFormat::Report | FileFormat::Export(Format::Traces) => Some(of_agent::Format::Text),
+            FileFormat::Export(Format::Collapsed) => Some(of_agent::Format::Collapsed),
+            FileFormat::Export(Format::Flamegraph) => Some(of_agent::Format::Page),
+            FileFormat::Export(Format::Jfr) => Some(of_agent::Format::Jfr),
+            FileFormat::Export(Format::Otlp) => Some(of_agent::Format::Otlp),
+            FileFormat::Export(Format::Pprof) => Some(of_agent::Format::Pprof),
+            FileFormat::Export(Format::Speedscope | Format::Firefox | Format::Parquet) => None,
+        }
+    }
+
     /// Returns the agent's option for the format; `None` if only the suffix of the file stands for it.
-    pub fn option(self) -> Option<&'static str> {
+    fn option(self) -> Option<&'static str> {
         match self {
             FileFormat::Report => Some("flat"),
             FileFormat::Export(
@@ -97,8 +112,9 @@ pub fn format_by_name(name: &str) -> Result<FileFormat, UnknownFormat> {
 /// Returns whether the suffix of a name is that of a format that other programs write for profiles or pictures. Other
 /// suffixes, such as those of versions and of temporary files, stand for nothing.
 fn is_of_other_programs(path: &Path) -> bool {
-    let suffix = path.extension().and_then(|suffix| suffix.to_str());
-    suffix.is_some_and(|suffix| OTHERS.contains(&suffix.to_ascii_lowercase().as_str()))
+    let name = path.to_string_lossy().to_ascii_lowercase();
+    let suffix = Path::new(&name).extension().and_then(|suffix| suffix.to_str());
+    is_of_the_command(&name) || suffix.is_some_and(|suffix| OTHERS.contains(&suffix))
 }
 
 /// Reads the name of a format, including async-profiler's names.
@@ -120,6 +136,26 @@ pub struct ResultOptions<'o> {
     pub format: Option<FileFormat>,
 }
 
+/// Why the options name no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WrongResult {
+    #[error(transparent)]
+    Unknown(#[from] UnknownFormat),
+    /// `--output` is no format although `--file` names the file.
+    #[error("with --file, --output must be the name of a format: {0}")]
+    NoFormat(UnknownFormat),
+    /// `--output` and `--format` name formats.
+    #[error("--output is the name of a format here; leave --format out, or name a file with --output")]
+    TwoFormats,
+    /// The agent writes the format only to files with its suffix.
+    #[error("a JVM writes the format {format} only to a file with the suffix .{suffix}, not to {path}")]
+    Suffix { format: &'static str, suffix: &'static str, path: String },
+    #[error(
+        "a JVM does not write the format {0}; let it write a recording, and use 'tickwalk export --format {0}'"
+    )]
+    NotOfAgent(&'static str),
+}
+
 /// A file that a command writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultFile {
@@ -133,21 +169,46 @@ impl ResultFile {
     /// Returns the file that the options name; `None` if they ask for no more than the printed report.
     ///
     /// # Errors
-    /// If the name of a format is unknown, or a suffix is that of a format that is not written.
-    pub fn of(options: ResultOptions<'_>) -> Result<Option<ResultFile>, UnknownFormat> {
+    /// If the name of a format is unknown, two are named, or a suffix is that of a format that is not written.
+    pub fn of(options: ResultOptions<'_>) -> Result<Option<ResultFile>, WrongResult> {
         let ResultOptions { output, file, format } = options;
         let word = output.and_then(Path::to_str).and_then(format_by_word);
-        let path = match (output, file, word) {
-            (None, Some(file), _) | (Some(_), Some(file), Some(_)) => file.to_owned(),
-            (Some(output), Some(_), None) => {
-                return Err(UnknownFormat::of(&output.to_string_lossy()));
-            }
-            (None, None, _) | (_, None, Some(FileFormat::Report)) => return Ok(None),
-            (_, None, Some(format)) => PathBuf::from(format!("recording.{}", format.suffix())),
-            (Some(output), None, None) => output.to_owned(),
-        };
+        if word.is_some() && format.is_some() {
+            return Err(WrongResult::TwoFormats);
+        }
         let named = format.or(word);
+        let path = match (output.filter(|_| word.is_none()), file) {
+            (Some(output), Some(_)) => {
+                return Err(WrongResult::NoFormat(UnknownFormat::of(&output.to_string_lossy())));
+            }
+            (Some(path), None) | (None, Some(path)) => path.to_owned(),
+            (None, None) => match named {
+                None | Some(FileFormat::Report) => return Ok(None),
+                Some(format) => PathBuf::from(format!("recording.{}", format.suffix())),
+            },
+        };
         Ok(Some(ResultFile { format: FileFormat::of(named, &path)?, path, is_format_named: named.is_some() }))
+    }
+
+    /// Returns the agent's option for the format; `None` if the suffix of the file is enough.
+    ///
+    /// # Errors
+    /// If the agent would write another format.
+    pub fn agent_option(&self) -> Result<Option<&'static str>, WrongResult> {
+        let path = self.path.to_string_lossy();
+        let by_suffix = of_agent::format_of(&path).unwrap_or(of_agent::Format::Recording);
+        let wanted = self.format.of_agent();
+        let is_enough = wanted == Some(by_suffix);
+        match (self.format.option(), wanted) {
+            (option @ Some(_), _) if self.is_format_named || !is_enough => Ok(option),
+            // The agent's own check names the command for such a suffix.
+            _ if is_enough || is_of_the_command(&path) => Ok(None),
+            (_, Some(_)) => {
+                let (format, suffix) = (self.format.name(), self.format.suffix());
+                Err(WrongResult::Suffix { format, suffix, path: path.into_owned() })
+            }
+            (_, None) => Err(WrongResult::NotOfAgent(self.format.name())),
+        }
     }
 
     /// Writes the file, unless it is the recording itself; `report` is what the command prints.
@@ -228,9 +289,55 @@ mod tests {
         for recording in ["a", "v1.2", "/tmp/tmp.xYz12", "a.tickwalk"] {
             assert_eq!(result(recording, ""), file(recording, FileFormat::Recording));
         }
-        for (output, file) in [("a.svg", ""), ("A.SVG", ""), ("a.json", ""), ("svg", "a.html")] {
+        for (output, file) in [("a.svg", ""), ("A.SVG", ""), ("a.json", ""), ("a.png", ""), ("svg", "a.html")]
+        {
             let error = result(output, file).expect_err("no such format");
-            assert!(error.starts_with(&format!("unknown format '{output}'; the formats are")), "{error}");
+            assert!(error.contains(&format!("unknown format '{output}'; the formats are")), "{error}");
         }
+        let error = result("a.html", "b.html").expect_err("two files");
+        assert!(error.starts_with("with --file, --output must be the name of a format: "), "{error}");
+    }
+
+    #[test]
+    fn a_format_is_named_once() {
+        let jfr = Some(FileFormat::Export(Format::Jfr));
+        let result = |output: Option<&'static str>| {
+            ResultFile::of(ResultOptions { output: output.map(Path::new), file: None, format: jfr })
+        };
+        for output in ["flat", "collapsed", "jfr"] {
+            assert_eq!(result(Some(output)), Err(WrongResult::TwoFormats));
+        }
+        for (output, path) in [(None, "recording.jfr"), (Some("a"), "a")] {
+            let named = result(output).expect("a format").expect("a file");
+            assert_eq!((named.path.to_str(), named.format), (Some(path), FileFormat::Export(Format::Jfr)));
+        }
+    }
+
+    #[test]
+    fn the_agent_gets_an_option_where_the_suffix_is_not_enough() {
+        let option = |output: &str, file: &str| {
+            let path = |text| Some(Path::new(text)).filter(|path| !path.as_os_str().is_empty());
+            let result =
+                ResultFile::of(ResultOptions { output: path(output), file: path(file), format: None });
+            result.expect("a format").expect("a file").agent_option().map_err(|error| error.to_string())
+        };
+        for file in ["a", "a.tickwalk", "a.html", "a.jfr", "a.pb.gz", "a.pprof", "a.collapsed", "a.parquet"] {
+            assert_eq!(option("", file), Ok(None), "{file}");
+        }
+        for (file, expected) in [("a.txt", "collapsed"), ("a.traces", "traces"), ("a.otlp.pb", "otlp")] {
+            assert_eq!(option("", file), Ok(Some(expected)), "{file}");
+        }
+        assert_eq!(option("collapsed", "out"), Ok(Some("collapsed")));
+        assert_eq!(option("flat", "out"), Ok(Some("flat")));
+        assert_eq!(option("pprof", "out.pb.gz"), Ok(None));
+        assert_eq!(option("tickwalk", "out"), Ok(None));
+        for (format, file, suffix) in
+            [("pprof", "out", ".pb.gz"), ("pprof", "a.jfr", ".pb.gz"), ("tickwalk", "a.jfr", ".tickwalk")]
+        {
+            let error = option(format, file).expect_err("another format would be written");
+            assert!(error.contains(&format!("with the suffix {suffix}, not to {file}")), "{error}");
+        }
+        let error = option("", "a.speedscope").expect_err("the agent does not write it");
+        assert!(error.contains("'tickwalk export --format speedscope'"), "{error}");
     }
 }

@@ -121,8 +121,8 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
         ("top", Some("threads")) => {
             let profile = ProcessProfile::of(source, selection, now_ns)?;
             match parameters.json {
-                true => json("top", &table::threads_json(&profile, parameters.limit())?),
-                false => text("top", table::threads(&profile, parameters.limit())?),
+                true => json("top", &table::threads_json(&profile, selection, parameters.limit())?),
+                false => text("top", table::threads(&profile, selection, parameters.limit())?),
             }
         }
         ("export", None) => {
@@ -201,14 +201,12 @@ fn diff(
     kind: Option<&str>,
     now_ns: u64,
 ) -> Result<Answer, QueryError> {
-    let before = parameters.before.span_with_modes(source, now_ns)?;
-    let after = parameters.after.span_with_modes(source, now_ns)?;
-    Modes::check(&before.modes.names(), &after.modes.names())?;
     match kind {
         None => {
             let (tree, spans) = Tree::of_both(source, &parameters.before, &parameters.after, now_ns)?;
+            check_modes(&spans)?;
             let difference = Difference::of(&tree);
-            let spans = spans_json(spans, difference.totals_ns());
+            let spans = spans_json(&spans, difference.totals_ns());
             let (columns, left_out) = difference.columns(parameters.max_nodes());
             let LeftOut { nodes, cpu_ns } = left_out;
             json(
@@ -217,32 +215,51 @@ fn diff(
             )
         }
         Some("methods") => {
-            let (mut methods, spans) = methods_of_both(source, parameters, now_ns)?;
+            let Compared { mut methods, spans, totals_ns } = methods_of_both(source, parameters, now_ns)?;
+            let spans = spans_json(&spans, totals_ns);
             let left_out = methods.len().saturating_sub(parameters.limit());
             methods.truncate(parameters.limit());
             json("diff", &json!({ "spans": spans, "methods": methods, "rows_left_out": left_out }))
         }
         Some("text") => {
-            let (methods, _) = methods_of_both(source, parameters, now_ns)?;
-            text("diff", after.warning_lines() + &differences(&methods, parameters.limit()))
+            let Compared { methods, spans: [before, after], .. } =
+                methods_of_both(source, parameters, now_ns)?;
+            let mut warnings: Vec<String> = before.warnings().collect();
+            warnings
+                .extend(after.warnings().filter(|warning| !before.warnings().any(|same| same == *warning)));
+            let lines: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+            text("diff", lines + &differences(&methods, parameters.limit()))
         }
         Some(_) => Err(QueryError::UnknownQuestion),
     }
 }
 
-/// Returns the methods of both sides, and their spans as JSON.
+/// The methods of both sides of a comparison.
+struct Compared {
+    methods: Vec<MethodDifference>,
+    spans: [Span; 2],
+    totals_ns: [u64; 2],
+}
+
+/// Returns the methods of both sides.
 fn methods_of_both(
     source: &dyn Source,
     parameters: &Parameters,
     now_ns: u64,
-) -> Result<(Vec<MethodDifference>, Value), QueryError> {
+) -> Result<Compared, QueryError> {
     let (before, before_span) = Flat::named(source, &parameters.before, Naming::Folded, now_ns)?;
     let (after, after_span) = Flat::named(source, &parameters.after, Naming::Folded, now_ns)?;
-    let spans = spans_json([before_span, after_span], [before.total_ns(), after.total_ns()]);
-    Ok((method_differences(&Methods::of(&before), &Methods::of(&after)), spans))
+    let spans = [before_span, after_span];
+    check_modes(&spans)?;
+    let methods = method_differences(&Methods::of(&before), &Methods::of(&after));
+    Ok(Compared { methods, spans, totals_ns: [before.total_ns(), after.total_ns()] })
 }
 
-fn spans_json([before, after]: [Span; 2], [before_ns, after_ns]: [u64; 2]) -> Value {
+fn check_modes([before, after]: &[Span; 2]) -> Result<(), QueryError> {
+    Modes::check(&before.modes.names(), &after.modes.names())
+}
+
+fn spans_json([before, after]: &[Span; 2], [before_ns, after_ns]: [u64; 2]) -> Value {
     json!({ "before": before, "after": after, "before_total_ns": before_ns, "after_total_ns": after_ns })
 }
 

@@ -294,16 +294,16 @@ fn thread_lines(profile: &ProcessProfile, summary: &Summary) -> Vec<ThreadLine> 
 }
 
 /// Returns the account of CPU time in one line, and up to `limit` threads, with the time for which they waited for a
-/// processor in the whole session.
+/// processor in the whole session. `selection` is that of the profile.
 ///
 /// # Errors
 /// If the profile is a part of a session that has no samples.
-pub fn threads(profile: &ProcessProfile, limit: usize) -> Result<String, QueryError> {
+pub fn threads(profile: &ProcessProfile, selection: &Selection, limit: usize) -> Result<String, QueryError> {
     let summary = Summary::new(profile);
     let rows = thread_lines(profile, &summary);
     let whole = profile.total();
     if rows.is_empty() && profile.is_part() {
-        return Err(QueryError::NoSamples);
+        return Err(selection.no_samples());
     }
     let mut text = account(profile, whole, false);
     let few = is_few(whole.samples);
@@ -332,10 +332,14 @@ pub fn threads(profile: &ProcessProfile, limit: usize) -> Result<String, QueryEr
 ///
 /// # Errors
 /// As [`threads`].
-pub fn threads_json(profile: &ProcessProfile, limit: usize) -> Result<Value, QueryError> {
+pub fn threads_json(
+    profile: &ProcessProfile,
+    selection: &Selection,
+    limit: usize,
+) -> Result<Value, QueryError> {
     let mut rows = thread_lines(profile, &Summary::new(profile));
     if rows.is_empty() && profile.is_part() {
-        return Err(QueryError::NoSamples);
+        return Err(selection.no_samples());
     }
     rows.truncate(limit);
     let mut object = object_of(Some(profile))?;

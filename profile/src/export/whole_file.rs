@@ -144,6 +144,14 @@ pub fn check(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Checks that files can be created in `folder`.
+///
+/// # Errors
+/// If they cannot; the error does not name the folder.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
+    create_in(folder, Readers::Owner).map(drop)
+}
+
 /// Passes `out` to `write`, and distinguishes errors of `out` from other errors.
 ///
 /// # Errors
@@ -196,7 +204,11 @@ impl<W> Watched<W> {
 /// Creates a temporary file in the folder of `path`.
 fn beside(path: &Path, readers: Readers) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_owned);
+    create_in(folder.unwrap_or(Path::new(".")), readers)
+}
+
+/// Creates a temporary file in `folder`, whose name is random.
+fn create_in(folder: &Path, readers: Readers) -> io::Result<NamedTempFile> {
     // The crate's own errors would name the temporary file and hide the system's error number.
     let mode = readers.mode();
     let open = |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path);
@@ -316,5 +328,15 @@ mod tests {
         check(Path::new("/dev/null")).expect("it can be written");
         assert_eq!(content(folder.path()), [("a".to_owned(), "good".to_owned())]);
         assert!(check(folder.path()).is_err() && check(Path::new("/nowhere/a")).is_err());
+    }
+
+    #[test]
+    fn a_folder_is_checked_whatever_it_holds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join(".tickwalk")).expect("a folder");
+        check_folder(folder.path()).expect("files can be created");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing is left");
+        let error = check_folder(Path::new("/nowhere")).expect_err("no such folder");
+        assert!(error.raw_os_error().is_some() && !error.to_string().contains("nowhere"), "{error}");
     }
 }

@@ -61,7 +61,7 @@ impl Evidence<'_> {
         if let Some(why) = self.session.goodbye.as_deref().and_then(early_end) {
             warnings.push(format!("the profile ended before the program: {why}"));
         }
-        // The names of the methods of a second come before its samples.
+        // Names are written before the samples that use them, so a cut file may have names and no samples.
         let place = if self.session.samples == 0 { ", before its first samples" } else { "" };
         warnings.extend(self.cut.map(|cut| incomplete(cut) + place));
         if missing_messages > 0 {

@@ -103,7 +103,7 @@ impl Format {
         }
     }
 
-    /// Returns whether readers sum the samples of several processes without their modes.
+    /// Returns whether the file merges processes and does not state their modes.
     pub fn sums_processes(self) -> bool {
         matches!(self, Format::Collapsed | Format::Flamegraph)
     }

@@ -160,7 +160,7 @@ impl FrameNames {
         }
     }
 
-    /// The same for a group whose ids were not noted, or may be those of unloaded methods.
+    /// Appends the ids of a group that were not noted, or may be those of unloaded methods.
     #[inline(never)]
     fn unknown_frames<M: Memory>(
         &mut self,

@@ -19,9 +19,11 @@ function timeName() {
 
 /** The warning of sums whose parts differ in meaning; empty if all processes have one mode. */
 function mixedModes() {
-  const modes = [...new Set(selectedProcesses().map(({ mode }) => mode))];
+  const selected = new Set(selectedProcesses().map(({ mode }) => mode));
+  // In the order and with the words of the other answers.
+  const modes = Object.keys(TIMES).filter((mode) => selected.has(mode));
   if (modes.length < 2) return [];
-  return [`The sums mix modes whose times differ in meaning (${modes.sort().join(", ")}); choose a process, or search for label:mode=${modes[0]}. `];
+  return [`The sums mix modes whose times differ in meaning (${modes.join(", ")}); select one, as with label:mode=${modes[0]} in the search. `];
 }
 
 const nameOf = (process) => process.service || process.command || `pid ${process.pid}`;

@@ -130,7 +130,7 @@ impl Nodes {
         self.distant_child(caller, hash)
     }
 
-    /// The same for a node with this hash that does not have the id behind its caller's, or is new.
+    /// Finds or adds the node with this hash, which does not have the id behind its caller's, or is new.
     #[inline(never)]
     fn distant_child(&mut self, caller: Node, hash: u64) -> (Node, bool) {
         // If the caller has the last id, no node was made below it since, so the search in the table is left out.
