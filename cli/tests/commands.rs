@@ -126,6 +126,9 @@ fn errors_at_run_time_are_exit_code_1_and_one_line() {
         check_error(&[verb, "-o", "x.svg", "999999999"], 1, unknown);
         check_error(&[verb, "-o", "svg", "-f", "x.html", "999999999"], 1, "unknown format 'svg'");
     }
+    let suffix = "a JVM writes the format pprof only to a file with the suffix .pb.gz, not to x";
+    check_error(&["start", "-o", "pprof", "-f", "x", "999999999"], 1, suffix);
+    check_error(&["stop", "-o", "flat", "--format", "jfr", "999999999"], 1, "leave --format out");
     let command = ["-o", "x.jfr", "--summary", "x.jfr", "--", "java"];
     check_error(&[&agent[..], &command[..]].concat(), 1, "x.jfr is named for two files");
     check_error(&["flamegraph", "-o", "x.jfr", "/etc/hostname"], 1, "the name of another format (jfr)");
@@ -217,11 +220,21 @@ fn parts_of_a_recording_are_counted_from_its_start_and_by_the_clock() {
         assert!(text.contains(part), "{time}: {text}");
     }
     assert_eq!(selected(&["--from", "0s"]), selected(&["--from", "14:12"]), "all of it");
-    assert_eq!(in_zone("Etc/GMT-2", &["top", "--from", "16:12:25", recording]), selected(&["--from", "0s"]));
+    assert_eq!(in_zone("XXX-2", &["top", "--from", "16:12:25", recording]), selected(&["--from", "0s"]));
     assert_eq!(selected(&["--to", "10s"]), selected(&["--from", "0s"]));
     assert!(selected(&["--from", "5ms"]).starts_with("5 samples, "), "{}", selected(&["--from", "5ms"]));
+    assert_eq!(selected(&["--from", "2026-09-21T14:12:25.005Z"]), selected(&["--from", "1789999945.005"]));
+    assert_ne!(selected(&["--from", "2026-09-21T14:12:25.005Z"]), selected(&["--from", "0s"]));
     check_error(&["top", "--from", "1h", recording], 1, "no process is selected; widen the time");
-    check_error(&["top", "--from", "25:00", recording], 2, "a time of day such as 14:03:05");
+    check_error(&["top", "--from", "25:00", recording], 2, "a local time of day such as 14:03:05");
+    check_error(&["top", "--from", "2026-09-31T14:12", recording], 2, "a date such as 2026-11-29T14:03");
+    // Clocks are set from 2:00 to 3:00 on 29 March 2026.
+    let spring = |time| {
+        let arguments = ["top", "--from", time, recording];
+        command().env("TZ", "XXX-1YYY,M3.5.0,M10.5.0/3").args(arguments).output().expect("the binary runs")
+    };
+    assert!(stderr(&spring("2026-03-29T02:30")).contains("a date such as 2026-11-29T14:03"));
+    assert_eq!(spring("2026-03-29T03:30").status.code(), Some(0));
 }
 
 #[test]
@@ -239,7 +252,7 @@ fn the_words_of_the_report_select() {
 fn a_pattern_that_finds_nothing_names_the_other_form() {
     let recorded = Recorded::new();
     let recording = recorded.recording.to_str().expect("text");
-    let whole = "write '*HashMap.get*' for a part of a frame, or use frame in place of include";
+    let whole = "if the pattern is meant for a part of a frame, write '*HashMap.get*', or use frame";
     let part = "use include in place of frame for the pattern '*HashMap.get'";
     for verb in ["top", "tree", "flamegraph"] {
         check_error(&[verb, "--include", "HashMap.get", recording], 1, whole);

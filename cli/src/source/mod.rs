@@ -1,6 +1,7 @@
 //! Sources of profiles: a recording, a store that no collector has open, a running collector, or a lake.
 
 pub mod file_format;
+mod local_time;
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -11,7 +12,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
-use chrono::{DateTime, Local, NaiveDateTime, NaiveTime, TimeZone, Utc};
 use clap::Args;
 use collector::source_path::{SourcePath, WithSources};
 use collector::store::{Store, is_partition};
@@ -19,9 +19,10 @@ use lake::read::source::LakeSource;
 use lake::storage::{Lake, LakeError, LakeUrl};
 use profile::api::question;
 use profile::export::{self, Options};
-use profile::query::error::QueryError;
+use profile::query::modes::Modes;
 use profile::query::part::part_of;
 use profile::query::selection::{FRAME_KINDS, Selection, THREAD_KINDS, THREAD_STATES};
+use profile::session::mode::Mode;
 use profile::source::SharedSource;
 use profile::source::recording::{Recording, RecordingError, Recordings};
 use profile::text::format::Format;
@@ -140,10 +141,7 @@ impl Source {
             }
             Source::Url(url, requests) => {
                 if format.sums_processes() {
-                    let one_row = [pairs, &[("limit".to_owned(), "1".to_owned())]].concat();
-                    let methods: Value = serde_json::from_slice(&fetch(url, requests, "methods", &one_row)?)?;
-                    let warnings = methods["warnings"].as_array().into_iter().flatten();
-                    warnings.filter_map(Value::as_str).for_each(|warning| tell!("warning: {warning}"));
+                    warn(modes_at(url, requests, pairs).warning());
                 }
                 let mut pairs = pairs.to_vec();
                 pairs.push(("format".to_owned(), format.name().to_owned()));
@@ -226,7 +224,7 @@ pub fn check_output<'s>(
     sources.into_iter().try_for_each(|source| source.check_apart(path))
 }
 
-/// Prints what a reader must know of an export that sums the samples of processes.
+/// Prints a warning if an export sums several modes, and one for samples that are left out.
 fn warn_of_sums(
     source: &dyn profile::source::Source,
     selection: &Selection,
@@ -234,10 +232,26 @@ fn warn_of_sums(
     now_ns: u64,
 ) -> anyhow::Result<()> {
     if format.sums_processes() {
-        let span = selection.span_with_modes(source, now_ns)?;
-        span.warnings().for_each(|warning| tell!("warning: {warning}"));
+        warn(selection.span_with_modes(source, now_ns)?.warnings());
     }
     Ok(())
+}
+
+fn warn(warnings: impl IntoIterator<Item = String>) {
+    warnings.into_iter().for_each(|warning| tell!("warning: {warning}"));
+}
+
+/// Returns the modes of the processes that a collector has of a selection; none if it does not answer, of which the
+/// next question has the error.
+fn modes_at(url: &str, requests: &Requests, pairs: &[(String, String)]) -> Modes {
+    let answer = fetch(url, requests, "processes", pairs).unwrap_or_default();
+    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    let mut modes = Modes::default();
+    for process in answer["processes"].as_array().into_iter().flatten() {
+        let known = [Mode::CpuTime, Mode::Wall, Mode::Jvmti];
+        known.into_iter().filter(|mode| process["mode"] == mode.name()).for_each(|mode| modes.insert(mode));
+    }
+    modes
 }
 
 /// Opens a lake, which is read for each question.
@@ -329,12 +343,12 @@ pub fn now_ns() -> u64 {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct SelectionArguments {
-    /// Start time: before now or the end of a recording (-15m), after its start (3s), a local time of day (14:03:05) or
-    /// date (2026-11-29T14:03), or seconds since the epoch
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
+    /// Start: before the end (-15m), after the start (3s), a local time of day (14:03:05, by today's distance from UTC)
+    /// or date (2026-11-29T14:03), or seconds since the epoch
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = local_time::moment)]
     from: Option<String>,
-    /// End time, exclusive, written like --from
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
+    /// End, exclusive, written like --from; a time of day is the first one after --from
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = local_time::moment)]
     to: Option<String>,
     /// Process: its id in `view processes`, its pid, or its service; can be repeated
     #[arg(long, value_name = "NAME")]
@@ -345,10 +359,11 @@ pub struct SelectionArguments {
     /// Thread: part of its name, or its kernel id; can be repeated
     #[arg(long, value_name = "NAME")]
     thread: Vec<String>,
-    /// Kind of the thread, also by the words of the report (JIT, GC); can be repeated
+    /// Kind of the thread, also by the words of the report (JIT, GC, JVM, 'native code'); can be repeated
     #[arg(long, value_name = "KIND", value_parser = Offered::new(THREAD_KINDS))]
     thread_kind: Vec<String>,
-    /// Kind of the top frame, also java for all Java code; can be repeated
+    /// Kind of the newest frame, whatever the thread, also by the words of the report (Java, 'native code', JVM); can
+    /// be repeated
     #[arg(long, value_name = "KIND", value_parser = Offered::new(FRAME_KINDS.map(|(name, _)| name)))]
     kind: Vec<String>,
     /// State of the thread, in a profile of wall time; waiting includes blocked; can be repeated
@@ -423,30 +438,6 @@ fn header(text: &str) -> Result<Header, &'static str> {
     } else {
         Err("not a valid header; write NAME: VALUE")
     }
-}
-
-/// Checks the syntax of a time and returns it as questions have it: a time of day is UTC, a date is seconds since the
-/// epoch.
-fn moment(text: &str) -> Result<String, QueryError> {
-    let text = in_utc(text).unwrap_or_else(|| text.to_owned());
-    Selection::of(&[("from".to_owned(), text.clone())])?;
-    Ok(text)
-}
-
-/// Converts a date, or a time of day, from local time.
-fn in_utc(text: &str) -> Option<String> {
-    const DATES: [&str; 4] =
-        ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M"];
-    const TIMES: [&str; 2] = ["%H:%M:%S%.f", "%H:%M"];
-    if let Ok(date) = DateTime::parse_from_rfc3339(text) {
-        return Some(date.timestamp().to_string());
-    }
-    if let Some(date) = DATES.iter().find_map(|form| NaiveDateTime::parse_from_str(text, form).ok()) {
-        return Some(Local.from_local_datetime(&date).earliest()?.timestamp().to_string());
-    }
-    let time = TIMES.iter().find_map(|form| NaiveTime::parse_from_str(text, form).ok())?;
-    let today = Local.from_local_datetime(&Local::now().date_naive().and_time(time)).earliest()?;
-    Some(today.with_timezone(&Utc).format("%H:%M:%S%.f").to_string())
 }
 
 /// Splits `parameter`, a `NAME=VALUE` given to `option`.

@@ -7,19 +7,8 @@ use proto::v1::{FrameKind, ThreadKind};
 use serde::Serialize;
 
 use crate::query::process::ProcessProfile;
+use crate::query::selection::{JAVA, NATIVE};
 use crate::text::quantity::{percent_of, total};
-
-/// Frames of Java code.
-pub(super) const JAVA: [FrameKind; 6] = [
-    FrameKind::Interpreted,
-    FrameKind::C1,
-    FrameKind::C2,
-    FrameKind::Jvmci,
-    FrameKind::Inlined,
-    FrameKind::Stub,
-];
-/// Frames of native code.
-pub(super) const NATIVE: [FrameKind; 2] = [FrameKind::Native, FrameKind::NativeMethod];
 
 /// CPU time by what runs, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

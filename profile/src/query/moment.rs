@@ -22,7 +22,7 @@ pub enum Moment {
     Daily(u64),
 }
 
-/// What relative times refer to, in nanoseconds since the epoch.
+/// Times that relative ones refer to, in nanoseconds since the epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The start of the source; `None` if it is unknown because the source has not been read.

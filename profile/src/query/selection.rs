@@ -8,7 +8,6 @@ use rustc_hash::FxHashSet;
 
 use super::blocked::is_blocked;
 use super::error::{QueryError, VALUES};
-use super::kinds::{JAVA, NATIVE};
 use super::modes::Modes;
 pub use super::moment::FORMS as TIME_FORMS;
 use super::moment::{Bounds, Limits, Moment, NS_PER_S};
@@ -166,12 +165,17 @@ impl Selection {
     pub fn span_with_modes(&self, source: &dyn Source, now_ns: u64) -> Result<Span, QueryError> {
         let mut span = self.span(source, now_ns);
         let mut modes = Modes::default();
+        // A session of many parts has one mode, so it is read once.
+        let mut known: FxHashSet<u64> = FxHashSet::default();
         for part in source.parts().iter().filter(|part| !self.has_time() || part.overlaps(&span.range_ns())) {
-            part.sessions(Extent::Account, &|_| true, &mut |id, session| {
+            let mut more = Vec::new();
+            part.sessions(Extent::Account, &|id| !known.contains(&id), &mut |id, session| {
                 if self.is_during(session, &span) && self.matches_session(id, session) {
                     modes.insert(session.mode());
+                    more.push(id);
                 }
             })?;
+            known.extend(more);
         }
         span.modes = modes;
         Ok(span)
@@ -364,9 +368,11 @@ pub const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", 
 pub const THREAD_KIND_FORMS: &str = "java, virtual, compiler (JIT), gc, vm (JVM) or native (native code)";
 /// The accepted words for kinds of frames, for messages.
 pub const FRAME_KIND_FORMS: &str = "interpreted, c1, c2, jvmci, inlined, native_method, stub, native, vm (JVM), marker, \
-                                    java for all Java code, or 'native code'; JIT and GC are kinds of threads (thread_kind)";
+                                    java for all Java code, or 'native code': that of the newest frame; JIT and GC are kinds \
+                                    of threads (thread_kind)";
 /// The accepted states, for messages.
-pub const STATE_FORMS: &str = "running, waiting, or blocked, which is a part of waiting";
+pub const STATE_FORMS: &str =
+    "running, waiting, or blocked, which is a part of waiting; only profiles of wall time have states";
 
 /// Kinds of frames by the names used in parameters and answers.
 pub const FRAME_KINDS: [(&str, FrameKind); 10] = [
@@ -381,6 +387,18 @@ pub const FRAME_KINDS: [(&str, FrameKind); 10] = [
     ("marker", FrameKind::Marker),
     ("jvmci", FrameKind::Jvmci),
 ];
+
+/// Frames of Java code.
+pub(super) const JAVA: [FrameKind; 6] = [
+    FrameKind::Interpreted,
+    FrameKind::C1,
+    FrameKind::C2,
+    FrameKind::Jvmci,
+    FrameKind::Inlined,
+    FrameKind::Stub,
+];
+/// Frames of native code.
+pub(super) const NATIVE: [FrameKind; 2] = [FrameKind::Native, FrameKind::NativeMethod];
 
 /// Returns the kind of threads that a word stands for, also if it is that of a report.
 fn thread_kind(word: &str) -> Option<&'static str> {

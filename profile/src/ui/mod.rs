@@ -22,7 +22,7 @@ const CALL_TREE: &str = concat!(
     include_str!("data/heaviest.js"),
 );
 const FROM_HTTP: &str = include_str!("data/http.js");
-const FROM_PAGE: &str = include_str!("data/embedded.js");
+const FROM_PAGE: &str = concat!(include_str!("data/words.js"), include_str!("data/embedded.js"));
 const PAGE: &str = concat!(
     include_str!("parts/numbers.js"),
     include_str!("parts/elements.js"),

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use collector::source_path::SourcePath;
 use profile::export::Options;
 use profile::query::difference::method_differences;
+use profile::query::selection::{FRAME_KIND_FORMS, STATE_FORMS, THREAD_KIND_FORMS, TIME_FORMS};
 use profile::query::view::differences;
 use profile::text::format::Format;
 use serde_json::{Map, Value, json};
@@ -53,17 +54,14 @@ const METHOD: &str = "name of a method, or its end, such as HashMap.get";
 const SELECTION: [Parameter; 10] = [
     optional("process", "id, pid or service of a process"),
     optional("thread", "part of a thread's name, or its kernel id"),
-    optional("thread_kind", "java, virtual, compiler, gc, vm or native"),
-    optional(
-        "kind",
-        "kind of the newest frame: interpreted, c1, c2, inlined, native_method, stub, native or vm",
-    ),
-    optional("state", "state of the thread, in a profile of wall time: running or waiting"),
+    optional("thread_kind", THREAD_KIND_FORMS),
+    optional("kind", FRAME_KIND_FORMS),
+    optional("state", STATE_FORMS),
     optional("frame", "only stacks with a frame that contains this text"),
     optional("include", "only stacks with a frame that matches this pattern, such as shop.*"),
     optional("exclude", "no stacks with a frame that matches this pattern"),
-    optional("from", "start: seconds since the epoch, or relative to the end, such as -15m"),
-    optional("to", "end, written like from"),
+    optional("from", TIME_FORMS),
+    optional("to", "end, written like from; a time of day is the first one after from"),
 ];
 
 static TOOLS: [Tool; 7] = [

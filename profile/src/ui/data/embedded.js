@@ -97,11 +97,6 @@ const MOST_COLUMNS = 400;
 /** Most nodes of a merged tree, unless a question names another number. */
 const MOST_MERGED = 20_000;
 
-/** States of threads by their numbers in the data. */
-const STATES = ["", "running", "waiting"];
-
-const SECONDS_OF = { s: 1, m: 60, h: 3600, d: 86400 };
-
 class EmbeddedSource {
   constructor(data) {
     this.isEmbedded = true;
@@ -148,23 +143,32 @@ class EmbeddedSource {
 
   /** First bucket, and the bucket behind the last, of a selection. */
   range(selection) {
-    const { from_ns, to_ns, bucket_ns } = this.data;
-    const bucketAt = (name, otherwise, round) => {
-      const text = selection.get(name);
-      if (text === null) return otherwise;
-      const back = /^-(\d+)([smhd])$/.exec(text);
-      const ns = text === "now" ? to_ns
-        : back ? to_ns - Number(back[1]) * SECONDS_OF[back[2]] * 1e9
-        : /^\d+(\.\d*)?$/.test(text) ? Number(text) * 1e9
-        : null;
-      if (ns === null) throw new Error(`${name}: write seconds since the epoch, \`now\`, or a time back such as -90s, -15m, -2h, -7d`);
+    const { from_ns, bucket_ns } = this.data;
+    const start = this.momentNs("from", selection.get("from"), null);
+    const end = this.momentNs("to", selection.get("to"), start);
+    const bucketAt = (ns, otherwise, round) => {
+      if (ns === null) return otherwise;
       // Times in the address are rounded: within a hundredth of a bucket from a boundary, they lie on it.
       const position = (ns - from_ns) / bucket_ns;
       const whole = Math.abs(position - Math.round(position)) < 0.01 ? Math.round(position) : round(position);
       return Math.min(Math.max(whole, 0), this.buckets);
     };
-    const first = bucketAt("from", 0, Math.floor);
-    return [first, Math.max(first, bucketAt("to", this.buckets, Math.ceil))];
+    const first = bucketAt(start, 0, Math.floor);
+    return [first, Math.max(first, bucketAt(end, this.buckets, Math.ceil))];
+  }
+
+  /** The time that a parameter means; with a start, a time of day is the first one after it. */
+  momentNs(name, text, start) {
+    if (text === null) return null;
+    const { from_ns, to_ns } = this.data;
+    if (text === "now") return to_ns;
+    if (/^\d+(\.\d*)?$/.test(text)) return Number(text) * 1e9;
+    const ofDay = timeOfDayNs(text);
+    if (ofDay !== null) return start === null ? nearest(ofDay, from_ns, to_ns) : firstAfter(ofDay, start);
+    const isBack = text.startsWith("-");
+    const duration = durationNs(isBack ? text.slice(1) : text);
+    if (duration === null) throw new Error(`${name}: ${TIME_FORMS}`);
+    return isBack ? to_ns - duration : from_ns + duration;
   }
 
   /** The accounts of the selected processes. */
@@ -179,7 +183,8 @@ class EmbeddedSource {
 
   /** For each thread whether it is selected. */
   selectedThreads(selection) {
-    const [threads, kinds] = ["thread", "thread_kind"].map((name) => selection.getAll(name));
+    const threads = selection.getAll("thread");
+    const kinds = wordsOf(selection, "thread_kind", THREAD_WORDS);
     const ids = new Set(this.accounts(selection).map((account) => account.process));
     return this.data.threads.map((thread) => ids.has(thread.process)
       && (threads.length === 0 || threads.some((text) => thread.thread.includes(text) || (thread.tid !== 0 && text === String(thread.tid))))
@@ -188,7 +193,8 @@ class EmbeddedSource {
 
   /** For each node whether samples in it are selected, by frames on the way to it and by its own kind; null for all. */
   selectedNodes(selection) {
-    const [frames, includes, excludes, kinds] = ["frame", "include", "exclude", "kind"].map((name) => selection.getAll(name));
+    const [frames, includes, excludes] = ["frame", "include", "exclude"].map((name) => selection.getAll(name));
+    const kinds = wordsOf(selection, "kind", FRAME_WORDS);
     if ([frames, includes, excludes, kinds].every((values) => values.length === 0)) return null;
     const { model } = this;
     const framed = this.nodesBelow((name) => frames.every((text) => name.includes(text)));
@@ -222,7 +228,7 @@ class EmbeddedSource {
     const threads = this.selectedThreads(selection);
     const nodes = this.selectedNodes(selection);
     const { threads: thread, buckets: bucket, states = [] } = this.data.samples;
-    const wanted = selection.getAll("state").map((state) => STATES.indexOf(state));
+    const wanted = wordsOf(selection, "state", STATES);
     const hasState = (row) => wanted.length === 0 || wanted.includes(states[row]);
     for (let row = 0; row < this.ns.length; row++) {
       if (bucket[row] >= first && bucket[row] < end && threads[thread[row]] && (!nodes || nodes[this.node[row]]) && hasState(row)) visit(row);
