@@ -191,7 +191,7 @@ fn reports_and_answers() {
         assert_eq!(json("methods", &[("label", &format!("mode={name}"))])["modes"][0], name);
         let statistics = asked(&recording, "view/cpu-time-statistics", &[]);
         assert!(statistics.contains(&format!("mode                     {name}\n")), "{statistics}");
-        let threads = table::threads(&stream(mode).profile(), 10).expect("threads");
+        let threads = table::threads(&stream(mode).profile(), &Selection::default(), 10).expect("threads");
         assert_eq!(threads.contains("  wall time  "), mode == Mode::Wall, "{threads}");
         let mut plain = Vec::new();
         let parts = text::Parts { account: true, stacks: 1, methods: 1, threads: false };
@@ -293,6 +293,11 @@ fn sums_of_several_modes_are_stated() {
         };
         assert_eq!(modes(&[]), Some(Value::from(vec!["cputime", "wall"])), "{question}");
         assert_eq!(modes(&[("label", "mode=wall")]), None, "{question}");
+    }
+    // Both sides of a comparison are warned of, and equal warnings are one.
+    for after in [&[][..], &[("after.label", "mode=jvmti")]] {
+        let text = asked(&both, "diff/text", after);
+        assert_eq!(text.matches("mix modes").count(), 1, "{after:?}: {text}");
     }
     let methods: Value = serde_json::from_str(&asked(&both, "methods", &[])).expect("JSON");
     assert!(

@@ -53,7 +53,7 @@ fn virtual_threads_are_in_the_accounts_of_their_carriers() {
 
 #[test]
 fn the_rows_of_the_account_add_up() {
-    let text = table::threads(&stream().profile(), 10).expect("samples");
+    let text = table::threads(&stream().profile(), &Selection::default(), 10).expect("samples");
     let rows: Vec<&str> = text.lines().skip(5).collect();
     assert_eq!(rows.len(), 4, "{text}");
     assert!(rows[0].ends_with("order on worker-1, worker-2") && rows[0].contains("80.0 ms"), "{text}");
@@ -117,7 +117,7 @@ fn a_virtual_thread_without_a_carrier_is_shown_once() {
     let stack = stream.java_stack(&["a/Main.main"]);
     stream.sample(1, stack, 10 * MS);
     stream.goodbye();
-    let text = table::threads(&stream.profile(), 10).expect("samples");
+    let text = table::threads(&stream.profile(), &Selection::default(), 10).expect("samples");
     assert_eq!(text.lines().filter(|line| line.contains("order")).count(), 1, "{text}");
     assert_eq!(text.matches("       1     10.0 ms").count(), 1, "{text}");
 }

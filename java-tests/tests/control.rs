@@ -295,8 +295,8 @@ fn cpu_ticks(pid: i32) -> u64 {
     fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks")).sum()
 }
 
-/// Returns the CPU time of a process when it will have used `more_ns` from now on. The burner reports its CPU time as it
-/// was when it wrote the line, so a line with this much comes from so long after this call, however late it is read.
+/// Returns the CPU time that a process will have used after `more_ns` from now on. The burner reports the CPU time that
+/// it had used when it wrote a line, so a line with that much was written after those, however late it is read.
 fn cpu_ns_from_now(pid: i32, more_ns: u64) -> u64 {
     // The ticks are rounded down.
     (cpu_ticks(pid) + 2) * 10_000_000 + more_ns
