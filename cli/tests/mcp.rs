@@ -117,7 +117,11 @@ fn an_assistant_reads_a_profile() {
     session.check("export", json!({ "limit": 1 }), &["[ 0] java.util.HashMap.get", "further stacks"]);
     session.check("top", json!({ "thread": "worker" }), &[" selected of 10 samples"]);
     let source = session.recording.to_str().expect("text").to_owned();
-    session.check("diff", json!({ "before": source, "after": source }), &["shares of self time are the same"]);
+    session.check(
+        "diff",
+        json!({ "before": source, "after": source }),
+        &["shares of self time are the same"],
+    );
     session.end();
 }
 
