@@ -4,9 +4,9 @@ use chrono::{DateTime, Local, NaiveDateTime, NaiveTime, TimeZone, Utc};
 use profile::query::selection::Selection;
 
 /// The accepted forms.
-const FORMS: &str = "write `now`, a time back such as -90s or -15m, a time after the start such as 3s, a local time of day \
+const FORMS: &str = "write `now`, a time before the end such as -90s or -15m, a time after the start such as 3s, a local time of day \
                      such as 14:03:05, a date such as 2026-11-29T14:03 (local, or with Z or +02:00), or seconds since the \
-                     epoch; a time that the clocks leave out when they are changed is none";
+                     epoch; a time that a change of the clocks skips does not exist";
 
 /// Checks a time and returns it as questions have it: a time of day is UTC, a date is seconds since the epoch.
 pub fn moment(text: &str) -> Result<String, &'static str> {

@@ -6,7 +6,7 @@ pub(super) const NS_PER_S: u64 = 1_000_000_000;
 const DAY_NS: u64 = 86_400 * NS_PER_S;
 
 /// The accepted forms, for messages.
-pub const FORMS: &str = "seconds since the epoch, `now`, a time back such as -90s or -15m, a time after the start such as 3s, \
+pub const FORMS: &str = "seconds since the epoch, `now`, a time before the end such as -90s or -15m, a time after the start such as 3s, \
                          or a time of day in UTC such as 14:03:05";
 
 /// A time, absolute or relative.
@@ -29,7 +29,7 @@ pub struct Bounds {
     pub start_ns: Option<u64>,
     /// The end of the source, or now.
     pub end_ns: u64,
-    /// Whether the source gets no further samples.
+    /// True for a recording; false for a store and a lake, which get further samples.
     pub has_ended: bool,
 }
 

@@ -40,7 +40,7 @@ function wordsOf(selection, name, meanings) {
 const NS_OF = { ns: 1, us: 1e3, ms: 1e6, s: 1e9, m: 60e9, h: 3600e9, d: 86400e9 };
 const DAY_NS = NS_OF.d;
 
-const TIME_FORMS = "write seconds since the epoch, `now`, a time back such as -90s, a time after the start such as 3s, or a time of day in UTC such as 14:03:05";
+const TIME_FORMS = "write seconds since the epoch, `now`, a time before the end such as -90s, a time after the start such as 3s, or a time of day in UTC such as 14:03:05";
 
 /** The duration that a text such as 1.5m means, in nanoseconds; null if it is none. */
 function durationNs(text) {
