@@ -4,7 +4,7 @@
 //! JDK 17 (debug information in the blob) and 25 (outside).
 
 use crate::support::fixture;
-use crate::support::fixture::Fixture;
+use crate::support::fixture::{AnyMemory, Fixture};
 use crate::support::synthetic::{MAX_PCS, Process, Random, Shape};
 use proptest::prelude::*;
 use stackwalk::{Capture, Frame, Limits, Memory, ScopeCache, Stop, Unreadable, Walker};
@@ -26,7 +26,8 @@ type Walked = (Vec<Frame>, Stop);
 
 /// Walks a stack in three ways, which must give the same.
 fn walk(process: &Process, cache: &mut ScopeCache, (capture, stack): &(Capture, Vec<u8>)) -> Walked {
-    let mut walker = Walker::new(&process.hotspot, process, cache, Limits::default());
+    let memory = AnyMemory::new(process);
+    let mut walker = Walker::new(&process.hotspot, &memory, cache, Limits::default());
     let mut frames = walker.frames(capture, stack);
     let walked: Walked = (frames.by_ref().collect(), frames.stop());
     assert_eq!(at_once(&mut walker, capture, stack), walked);
@@ -34,7 +35,7 @@ fn walk(process: &Process, cache: &mut ScopeCache, (capture, stack): &(Capture, 
     walked
 }
 
-fn at_once(walker: &mut Walker<'_, Process>, capture: &Capture, stack: &[u8]) -> Walked {
+fn at_once(walker: &mut Walker<'_, AnyMemory<'_>>, capture: &Capture, stack: &[u8]) -> Walked {
     let (mut found, mut groups) = (Vec::new(), Vec::new());
     let mut frames = walker.frames(capture, stack);
     frames.append_to(&mut found, &mut groups);
@@ -44,7 +45,8 @@ fn at_once(walker: &mut Walker<'_, Process>, capture: &Capture, stack: &[u8]) ->
 
 /// Walks a stack as an agent does.
 fn walk_once(process: &Process, cache: &mut ScopeCache, (capture, stack): &(Capture, Vec<u8>)) -> Walked {
-    at_once(&mut Walker::new(&process.hotspot, process, cache, Limits::default()), capture, stack)
+    let memory = AnyMemory::new(process);
+    at_once(&mut Walker::new(&process.hotspot, &memory, cache, Limits::default()), capture, stack)
 }
 
 /// Methods and bcis of a walk.
@@ -237,13 +239,15 @@ fn a_native_method_is_not_trusted_from_the_cache() {
     let mut found = 0;
     for thread in &fixture.threads {
         let mut cache = ScopeCache::new();
-        let mut walker = Walker::new(&hotspot, &fixture, &mut cache, Limits::default());
+        let recorded = AnyMemory::new(&fixture);
+        let mut walker = Walker::new(&hotspot, &recorded, &mut cache, Limits::default());
         let frames: Vec<Frame> = walker.frames(&thread.capture, &thread.stack).collect();
         let native = |frame: &Frame| matches!(frame, Frame::NativeMethod { compiled: false, .. });
         let java = |frame: &Frame| matches!(frame, Frame::Interpreted { .. });
         let Some(old) = frames.iter().find(|frame| native(frame)).and_then(Frame::method) else { continue };
         let Some(new) = frames.iter().find(|frame| java(frame)).and_then(Frame::method) else { continue };
         let memory = Replaced { fixture: &fixture, old: old.0, new: new.0 };
+        let memory = AnyMemory::new(&memory);
         let mut walker = Walker::new(&hotspot, &memory, &mut cache, Limits::default());
         let mut frames = walker.frames(&thread.capture, &thread.stack);
         let trusted = frames.by_ref().any(|frame| native(&frame) && frame.method() == Some(old));

@@ -4,7 +4,7 @@
 //! there.
 
 use crate::support::fixture;
-use crate::support::fixture::Fixture;
+use crate::support::fixture::{AnyMemory, Fixture};
 use crate::support::synthetic::{Process, Shape};
 use stackwalk::{Frame, Limits, ScopeCache, Stop, Walker};
 
@@ -39,7 +39,8 @@ fn walk(process: &mut Process, callee: usize, target: u64) -> (usize, Stop) {
     let frames = [(callee, CALL), (CALLER, CALL)];
     let (capture, stack) = process.stack(&frames);
     let mut cache = ScopeCache::new();
-    let mut walker = Walker::new(&process.hotspot, &*process, &mut cache, Limits::default());
+    let memory = AnyMemory::new(&*process);
+    let mut walker = Walker::new(&process.hotspot, &memory, &mut cache, Limits::default());
     let mut walked = walker.frames(&capture, &stack);
     let yielded: Vec<Frame> = walked.by_ref().collect();
     let newest = process.chain(frames[0]).len();

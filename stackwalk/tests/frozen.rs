@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::support::fixture::{Fixture, FrozenCopy, Thread, folders};
+use crate::support::fixture::{AnyMemory, Fixture, FrozenCopy, Thread, folders};
 use crate::support::frozen::MOMENTS;
 use crate::support::walks::{Named, as_text, walk_mounted};
 use stackwalk::{Frame, Frozen, HotSpot, Limits, NativeCode, ScopeCache, Stop, Walker};
@@ -247,7 +247,8 @@ fn methods_of_damaged(
 ) -> (Vec<String>, Stop) {
     let mut cache = Box::new(ScopeCache::new());
     let mut tables = thread.native;
-    let mut walker = Walker::new(hotspot, fixture, &mut cache, Limits::default());
+    let memory = AnyMemory::new(fixture);
+    let mut walker = Walker::new(hotspot, &memory, &mut cache, Limits::default());
     if let Some(tables) = &mut tables {
         walker = walker.with_native(tables);
     }

@@ -4,7 +4,7 @@
 //! Generated nmethods in the layouts of JDK 17 (debug information in the blob) and 25 (outside).
 
 use crate::support::fixture;
-use crate::support::fixture::Fixture;
+use crate::support::fixture::{AnyMemory, Fixture};
 use crate::support::synthetic;
 use crate::support::synthetic::{Chain, Process, Shape};
 use stackwalk::{Capture, Frame, Limits, ScopeCache, Stop, Walker};
@@ -21,7 +21,8 @@ fn process(layout: usize) -> Process {
 }
 
 fn walk(process: &Process, cache: &mut ScopeCache, (capture, stack): &(Capture, Vec<u8>)) -> Chain {
-    let mut walker = Walker::new(&process.hotspot, process, cache, Limits::default());
+    let memory = AnyMemory::new(process);
+    let mut walker = Walker::new(&process.hotspot, &memory, cache, Limits::default());
     let mut frames = walker.frames(capture, stack);
     let method = |frame: Frame| match frame {
         Frame::Compiled { method, bci: Some(bci), .. } => (method.0, bci.0),
@@ -130,8 +131,9 @@ fn code_that_leads_nowhere_before_the_pc_has_not_run() {
 fn is_moved(process: &Process, pc: u64, frames: [(usize, u64); 2]) -> bool {
     let mut cache = ScopeCache::new();
     let (capture, stack) = process.interrupted(pc, &frames);
+    let memory = AnyMemory::new(process);
     let [first, second] = [(); 2].map(|()| {
-        let mut walker = Walker::new(&process.hotspot, process, &mut cache, Limits::default());
+        let mut walker = Walker::new(&process.hotspot, &memory, &mut cache, Limits::default());
         let frames: Vec<Frame> = walker.frames(&capture, &stack).collect();
         let place = frames[0].place();
         let (newest, callers) = frames.split_at(frames.partition_point(|frame| frame.place() == place));
@@ -233,7 +235,8 @@ fn a_word_in_the_interpreter_where_no_call_returns_is_no_return_address() {
             stack[method..method + 8].copy_from_slice(&0x1000_u64.to_ne_bytes());
             let capture = Capture { stack_high: capture.stack_low + stack.len() as u64, ..capture };
             let mut cache = ScopeCache::new();
-            let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
+            let memory = AnyMemory::new(&process);
+            let mut walker = Walker::new(&process.hotspot, &memory, &mut cache, Limits::default());
             let mut frames = walker.frames(&capture, &stack);
             assert!(frames.by_ref().count() > 0);
             // The method that the frame names does not exist.

@@ -196,7 +196,8 @@ fn native_frames_end_at_the_newest_java_frame() {
         let mut cache = Box::new(ScopeCache::new());
         for thread in &fixture.threads {
             let mut native = Tables::new(|registers| Err(NativeStop::NoRule(registers.pc)));
-            let walker = stackwalk::Walker::new(&hotspot, &fixture, &mut cache, Limits::default());
+            let memory = fixture::AnyMemory::new(&fixture);
+            let walker = stackwalk::Walker::new(&hotspot, &memory, &mut cache, Limits::default());
             let mut walker = walker.with_native_until_java(&mut native);
             let mut frames = walker.frames(&thread.capture, &thread.stack);
             let found: Vec<Frame> = frames.by_ref().collect();

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use crate::support::fixture::{self, Fixture};
+use crate::support::fixture::{self, AnyMemory, Fixture};
 use stackwalk::{Limits, Memory, ScopeCache, Unreadable, Walker};
 
 /// Most reads for a compiled frame: method and compile id of its code.
@@ -35,12 +35,13 @@ fn a_known_compiled_frame_takes_two_reads() {
         let (hotspot, mut cache) = (fixture.hotspot(), Box::new(ScopeCache::new()));
         for thread in fixture.threads.iter().filter(|thread| thread.name == RECURSION) {
             let memory = Counted { fixture: &fixture, reads: Cell::new(0) };
+            let counted = AnyMemory::new(&memory);
             let (mut frames, mut groups) = (Vec::new(), Vec::new());
             let mut walk = || {
                 frames.clear();
                 groups.clear();
                 memory.reads.set(0);
-                let mut walker = Walker::new(&hotspot, &memory, &mut cache, Limits::default());
+                let mut walker = Walker::new(&hotspot, &counted, &mut cache, Limits::default());
                 walker.frames(&thread.capture, &thread.stack).append_to(&mut frames, &mut groups);
                 let known = groups.iter().filter(|group| group.number != 0).count();
                 (memory.reads.get(), known, groups.len() - known)

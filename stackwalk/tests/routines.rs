@@ -5,7 +5,7 @@
 #![cfg(target_arch = "x86_64")]
 
 use crate::support::fixture;
-use crate::support::fixture::Fixture;
+use crate::support::fixture::{AnyMemory, Fixture};
 use crate::support::synthetic;
 use crate::support::synthetic::{Chain, Process, Shape};
 use stackwalk::{Frame, Limits, ScopeCache, Stop, Walker};
@@ -65,7 +65,8 @@ fn walk(doing: Doing, layout: usize, first: &[u8], hidden: Option<usize>) -> (Ch
     }
 
     let mut cache = ScopeCache::new();
-    let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
+    let memory = AnyMemory::new(&process);
+    let mut walker = Walker::new(&process.hotspot, &memory, &mut cache, Limits::default());
     let mut frames = walker.frames(&capture, &stack);
     let newest = frames.next();
     assert!(matches!(newest, Some(Frame::Stub { .. })), "{newest:?} {:?}", frames.stop());
@@ -110,7 +111,8 @@ fn a_routine_may_jump_to_another() {
 /// The methods below the stub in which the walk begins, and how it ends.
 fn methods_below_stub(process: &Process, capture: &stackwalk::Capture, stack: &[u8]) -> (Vec<u64>, Stop) {
     let mut cache = ScopeCache::new();
-    let mut walker = Walker::new(&process.hotspot, process, &mut cache, Limits::default());
+    let memory = AnyMemory::new(process);
+    let mut walker = Walker::new(&process.hotspot, &memory, &mut cache, Limits::default());
     let mut frames = walker.frames(capture, stack);
     let newest = frames.next();
     assert!(matches!(newest, Some(Frame::Stub { .. })), "{newest:?} {:?}", frames.stop());

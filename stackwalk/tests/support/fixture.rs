@@ -84,6 +84,33 @@ impl Memory for Fixture {
     }
 }
 
+/// Any memory. The walker is compiled once for it instead of once for each type of memory, which takes ten times as
+/// long as the tests.
+pub struct AnyMemory<'a>(&'a dyn ReadBytes);
+
+impl<'a> AnyMemory<'a> {
+    pub fn new(memory: &'a impl Memory) -> Self {
+        Self(memory)
+    }
+}
+
+/// The part of [`Memory`] that has no generic function.
+trait ReadBytes {
+    fn read_bytes(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable>;
+}
+
+impl<M: Memory> ReadBytes for M {
+    fn read_bytes(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.read(address, into)
+    }
+}
+
+impl Memory for AnyMemory<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.0.read_bytes(address, into)
+    }
+}
+
 /// The CPU of the walker under test: that of the machine, or aarch64 in the package `stackwalk-aarch64`.
 pub const CPU: &str =
     if cfg!(any(target_arch = "aarch64", stackwalk_aarch64)) { "aarch64" } else { "x86_64" };

@@ -7,6 +7,8 @@ use stackwalk::{
     Symbol, Walker,
 };
 
+use super::fixture::AnyMemory;
+
 /// A frame with its names.
 #[derive(Clone, Debug)]
 pub struct Named {
@@ -18,13 +20,13 @@ pub struct Named {
     pub native: bool,
 }
 
-fn text(hotspot: &HotSpot, memory: &impl Memory, symbol: Symbol) -> String {
+fn text(hotspot: &HotSpot, memory: &AnyMemory<'_>, symbol: Symbol) -> String {
     let mut bytes = vec![0; 65_535];
     let length = hotspot.read_symbol(memory, symbol, &mut bytes).expect("a live symbol");
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
-fn named(hotspot: &HotSpot, memory: &impl Memory, frame: &Frame, method: Method) -> Named {
+fn named(hotspot: &HotSpot, memory: &AnyMemory<'_>, frame: &Frame, method: Method) -> Named {
     let names = hotspot.method(memory, method).expect("a live method");
     let line = frame.bci().and_then(|bci| hotspot.line(memory, method, bci));
     Named {
@@ -45,6 +47,7 @@ pub fn walk(
     capture: &Capture,
     stack: &[u8],
 ) -> (Vec<(Frame, Option<Named>)>, Stop) {
+    let memory = &AnyMemory::new(memory);
     run(hotspot, memory, Walker::new(hotspot, memory, cache, Limits::default()), capture, stack, Frozen::NONE)
 }
 
@@ -57,6 +60,7 @@ pub fn walk_mounted(
     (capture, stack): (&Capture, &[u8]),
     frozen: Frozen<'_>,
 ) -> (Vec<(Frame, Option<Named>)>, Stop) {
+    let memory = &AnyMemory::new(memory);
     let mut walker = Walker::new(hotspot, memory, cache, Limits::default());
     if let Some(native) = native {
         walker = walker.with_native(native);
@@ -73,13 +77,14 @@ pub fn walk_through(
     capture: &Capture,
     stack: &[u8],
 ) -> (Vec<(Frame, Option<Named>)>, Stop) {
+    let memory = &AnyMemory::new(memory);
     let walker = Walker::new(hotspot, memory, cache, Limits::default()).with_native(native);
     run(hotspot, memory, walker, capture, stack, Frozen::NONE)
 }
 
 /// Walks a stack at once, checks the groups of its frames, and returns these and the stop reason.
-fn walk_at_once<M: Memory>(
-    walker: &mut Walker<'_, M>,
+fn walk_at_once(
+    walker: &mut Walker<'_, AnyMemory<'_>>,
     capture: &Capture,
     stack: &[u8],
     frozen: Frozen<'_>,
@@ -100,10 +105,10 @@ fn walk_at_once<M: Memory>(
     (found, frames.stop())
 }
 
-fn run<M: Memory>(
+fn run(
     hotspot: &HotSpot,
-    memory: &M,
-    mut walker: Walker<'_, M>,
+    memory: &AnyMemory<'_>,
+    mut walker: Walker<'_, AnyMemory<'_>>,
     capture: &Capture,
     stack: &[u8],
     frozen: Frozen<'_>,
