@@ -6,10 +6,10 @@ use std::process::Command;
 
 use java_tests::{CARRIER_CLOCK_OPTION, Jdk, Workload, on_every_jdk, on_jdks};
 
-/// Runs the JDK's `jfr` and returns its standard output.
+/// Runs the JDK's `jfr` and returns its standard output. It ends before optimised code would pay.
 fn jfr(jdk: &Jdk, arguments: &[&str], file: &Path) -> String {
     let tool = jdk.java().with_file_name("jfr");
-    let output = Command::new(&tool).args(arguments).arg(file).output().expect("jfr starts");
+    let output = Command::new(&tool).arg("-J-XX:TieredStopAtLevel=1").args(arguments).arg(file).output().expect("jfr starts");
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", tool.display());
     String::from_utf8(output.stdout).expect("text")
@@ -44,7 +44,7 @@ fn nanoseconds(duration: &str) -> u64 {
 
 on_every_jdk! { concurrent;
     fn exports_every_sample_and_all_cpu_time(jdk) {
-        let run = Workload::new("Lambdas").argument(2).record(jdk);
+        let run = Workload::new("Lambdas").argument(0.5).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
         run.tickwalk(&["export", "--cpu-time-samples", "-o", file.to_str().expect("text")]);
@@ -79,7 +79,7 @@ on_jdks! {
     concurrent 21, 25;
     /// Events of virtual threads have the thread's name, id and kind.
     fn virtual_threads(jdk) {
-        let run = Workload::new("VirtualIdentity").argument(0.5).jvm_option(CARRIER_CLOCK_OPTION).record(jdk);
+        let run = Workload::new("VirtualIdentity").argument(0.1).jvm_option(CARRIER_CLOCK_OPTION).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
         run.tickwalk(&["export", "--cpu-time-samples", "-o", file.to_str().expect("text")]);
@@ -106,7 +106,7 @@ on_jdks! {
     concurrent 25;
     /// The views of JDK 25 for CPU-time samples.
     fn views_for_cpu_time(jdk) {
-        let run = Workload::new("Lambdas").argument(2).record(jdk);
+        let run = Workload::new("Lambdas").argument(0.5).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
         run.tickwalk(&["export", "--cpu-time-samples", "-o", file.to_str().expect("text")]);
@@ -121,7 +121,7 @@ on_jdks! {
     21, 25;
     /// By default each sample is one event of the kind that every tool reads.
     fn views_of_execution_samples(jdk) {
-        let run = Workload::new("Lambdas").argument(2).record(jdk);
+        let run = Workload::new("Lambdas").argument(0.5).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
         run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
