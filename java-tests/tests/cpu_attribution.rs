@@ -1,7 +1,8 @@
 //! CPU time is attributed to the method and the thread that used it.
 
 use java_tests::{
-    INTERVAL_NS, Run, TICK_NS, Workload, binomial_tolerance, on_every_jdk, span_tolerance_ns, spans_tolerance_ns,
+    INTERVAL_NS, Run, TICK_NS, Workload, binomial_tolerance, on_every_jdk, span_tolerance_ns,
+    spans_tolerance_ns,
 };
 
 /// Returns the share of `heavy` in the CPU time of `heavy` and `light`: the sampled one and the true one.

@@ -9,7 +9,12 @@ use java_tests::{CARRIER_CLOCK_OPTION, Jdk, Workload, on_every_jdk, on_jdks};
 /// Runs the JDK's `jfr` and returns its standard output. It ends before optimised code would pay.
 fn jfr(jdk: &Jdk, arguments: &[&str], file: &Path) -> String {
     let tool = jdk.java().with_file_name("jfr");
-    let output = Command::new(&tool).arg("-J-XX:TieredStopAtLevel=1").args(arguments).arg(file).output().expect("jfr starts");
+    let output = Command::new(&tool)
+        .arg("-J-XX:TieredStopAtLevel=1")
+        .args(arguments)
+        .arg(file)
+        .output()
+        .expect("jfr starts");
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", tool.display());
     String::from_utf8(output.stdout).expect("text")
