@@ -8,6 +8,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use chrono::NaiveDate;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Beginning of the first part of a path.
@@ -20,10 +21,6 @@ const KEPT_SERVICE_BYTES: usize = 96;
 
 /// Milliseconds of an hour.
 const HOUR_MS: i64 = 3_600_000;
-/// Days from 0000-03-01 to 1970-01-01.
-const EPOCH_DAY: i64 = 719_468;
-/// Days of 400 years.
-const ERA_DAYS: i64 = 146_097;
 
 /// A kind of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,14 +82,14 @@ impl Folder {
     pub fn parse(path: &str) -> Option<Folder> {
         let mut parts = path.split('/');
         let service = parts.next().filter(|part| part.starts_with(SERVICE))?;
-        let day = day_of(parts.next()?.strip_prefix("date=")?)?;
-        let hour: i64 = parts.next()?.strip_prefix("hour=")?.parse().ok()?;
-        Some(Folder { service: service.to_owned(), hour: day * 24 + hour })
+        let hour: i64 = parts.nth(1)?.strip_prefix("hour=")?.parse().ok()?;
+        Some(Folder { service: service.to_owned(), hour: Folder::day(path)? * 24 + hour })
     }
 
     /// Returns the day of a folder `service=NAME/date=YYYY-MM-DD`, since the epoch.
     pub fn day(path: &str) -> Option<i64> {
-        day_of(path.split('/').nth(1)?.strip_prefix("date=")?)
+        let date: NaiveDate = path.split('/').nth(1)?.strip_prefix("date=")?.parse().ok()?;
+        Some(date.to_epoch_days().into())
     }
 
     /// Returns the range of its times in microseconds since the epoch.
@@ -104,7 +101,8 @@ impl Folder {
 impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (day, hour) = (self.hour.div_euclid(24), self.hour.rem_euclid(24));
-        write!(f, "{}/date={}/hour={hour:02}", self.service, date_of(day))
+        let date = i32::try_from(day).ok().and_then(NaiveDate::from_epoch_days).unwrap_or(NaiveDate::MAX);
+        write!(f, "{}/date={date}/hour={hour:02}", self.service)
     }
 }
 
@@ -125,38 +123,13 @@ pub fn service_folder(service: &str) -> String {
     path
 }
 
-/// Returns the date of a day since the epoch, by the Gregorian calendar. Years are counted from March here, so that
-/// the leap day is the last of its year.
-pub fn date_of(day: i64) -> String {
-    let day = day + EPOCH_DAY;
-    let (era, day) = (day.div_euclid(ERA_DAYS), day.rem_euclid(ERA_DAYS));
-    let year = (day - day / 1460 + day / 36_524 - day / (ERA_DAYS - 1)) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    format!("{:04}-{month:02}-{day:02}", year + 400 * era + next)
-}
-
-/// Returns the day since the epoch of a date `YYYY-MM-DD`.
-pub fn day_of(date: &str) -> Option<i64> {
-    let mut numbers = date.splitn(3, '-').map(|number| number.parse::<i64>().ok());
-    let (year, month, day) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let year = if month > 2 { year } else { year - 1 };
-    let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    Some(era * ERA_DAYS + 365 * year + year / 4 - year / 100 + day_of_year - EPOCH_DAY)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn dates_and_days() {
+        let of_day = |day: i64| Folder { service: "service=a".into(), hour: day * 24 }.to_string();
         for (day, date) in [
             (0, "1970-01-01"),
             (-1, "1969-12-31"),
@@ -165,14 +138,15 @@ mod tests {
             (47_540, "2100-02-28"),
             (47_541, "2100-03-01"),
         ] {
-            assert_eq!(date_of(day), date);
-            assert_eq!(day_of(date), Some(day), "{date}");
+            let path = format!("service=a/date={date}/hour=00");
+            assert_eq!(of_day(day), path);
+            assert_eq!(Folder::day(&path), Some(day), "{date}");
         }
         for day in (-200_000..200_000).step_by(17) {
-            assert_eq!(day_of(&date_of(day)), Some(day));
+            assert_eq!(Folder::day(&of_day(day)), Some(day));
         }
-        assert_eq!(day_of("2026-13-01"), None);
-        assert_eq!(day_of("2026-01"), None);
+        assert_eq!(Folder::day("service=a/date=2026-13-01"), None);
+        assert_eq!(Folder::day("service=a/date=2026-01"), None);
     }
 
     #[test]
