@@ -202,6 +202,11 @@ fn parts_of_a_recording_are_counted_from_its_last_sample() {
     assert!(text.contains(" CPU time selected of 10 samples, 160 ms CPU time"), "{text}");
     check_error(&["top", "--from", "2000000000", recording], 1, "no process is selected; widen the time");
     check_error(&["top", "--thread", "nobody", recording], 1, "the selection has no samples");
+    for command in ["top", "tree", "annotate"] {
+        let whole =
+            "a process is selected by its id, its pid or its whole service, which `view processes` shows";
+        check_error(&[command, "--process", "nobody", recording], 1, whole);
+    }
     check_error(&["top", "--by", "thread", "--thread", "nobody", recording], 1, "no samples");
 }
 
@@ -707,6 +712,50 @@ fn export_of_a_part() {
     let text = stdout(&tickwalk(part.into_iter().chain([recording])));
     let total: u64 = text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
     assert_eq!(total, 40_000_000, "{text}");
+}
+
+/// Samples that are missing are named for every format, sums of several modes for formats that sum them.
+#[test]
+fn exports_warn_of_missing_samples() {
+    let recorded = Recorded::new();
+    let recording = recorded.recording.as_os_str();
+    let mut bytes = fs::read(recording).expect("a recording");
+    bytes.pop();
+    fs::write(recording, bytes).expect("write");
+    let export = |format: &str, source: &OsStr| {
+        let output = tickwalk([OsStr::new("export"), OsStr::new("--format"), OsStr::new(format), source]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    for format in ["collapsed", "pprof", "jfr", "speedscope"] {
+        let text = export(format, recording);
+        assert!(text.starts_with("warning: the recording is cut off"), "{text}");
+    }
+    // The server stands for a collector whose store is damaged and has two modes.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = BufReader::new(socket.expect("a connection"));
+            let mut request = String::new();
+            while !request.ends_with("\r\n\r\n") {
+                socket.read_line(&mut request).expect("a line");
+            }
+            let answer = match request.starts_with("GET /api/v1/export?") {
+                true => "main 1\n",
+                false => r#"{"warnings":["samples are missing"],"warning_of_sums":"modes are mixed"}"#,
+            };
+            let (length, socket) = (answer.len(), socket.get_mut());
+            write!(
+                socket,
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{answer}"
+            )
+            .expect("written");
+        }
+    });
+    assert_eq!(export("pprof", OsStr::new(&url)), "warning: samples are missing\n");
+    let both = "warning: samples are missing\nwarning: modes are mixed\n";
+    assert_eq!(export("collapsed", OsStr::new(&url)), both);
 }
 
 /// Lines stand beside the text of their file; a recording cannot name a file outside of the folders that were given.

@@ -299,6 +299,12 @@ fn sums_of_several_modes_are_stated() {
         let text = asked(&both, "diff/text", after);
         assert_eq!(text.matches("mix modes").count(), 1, "{after:?}: {text}");
     }
+    let of_sums = |more: &[(&str, &str)]| {
+        let answer: Value = serde_json::from_str(&asked(&both, "processes", more)).expect("JSON");
+        assert_eq!(answer["warnings"], Value::Array(Vec::new()), "nothing is left out");
+        answer["warning_of_sums"].as_str().map(|text| warning.contains(text.split(';').next().unwrap()))
+    };
+    assert_eq!((of_sums(&[]), of_sums(&[("label", "mode=wall")])), (Some(true), None));
     let methods: Value = serde_json::from_str(&asked(&both, "methods", &[])).expect("JSON");
     assert!(
         methods["warnings"][0].as_str().is_some_and(|text| warning.contains(text.split(';').next().unwrap()))

@@ -2,6 +2,7 @@
 
 use crate::support;
 use crate::support::small;
+use profile::api::question::answer;
 use profile::export::table::{self, Report};
 use profile::query::flat::Flat;
 use profile::query::selection::Selection;
@@ -67,6 +68,41 @@ fn a_report_shows_the_samples_before_a_cut_or_says_that_there_are_none() {
     let all: usize = framed[..framed.len() - 2].iter().sum();
     let report = report(all + 1);
     assert!(report.starts_with("10 samples") && report.contains("after 1 bytes of a message\n"), "{report}");
+}
+
+/// Whatever is asked about a damaged recording, the answer says once that samples are missing.
+#[test]
+fn every_answer_about_a_damaged_recording_says_so() {
+    let mut bytes = as_sent(&mut small());
+    *bytes.last_mut().expect("a byte") ^= 0x10;
+    let recordings = Recordings::of(RecordingReader::new(&bytes[..]).expect("a recording"));
+    let ask = |question: &str| {
+        let pairs = match question {
+            "callers/text" | "lines/text" | "callers" => vec![("method".to_owned(), "Work.run".to_owned())],
+            _ => Vec::new(),
+        };
+        let answer = answer(&recordings, question, &pairs, 0).expect("an answer");
+        String::from_utf8(answer.bytes).expect("text")
+    };
+    let damaged = "the recording is damaged, and samples are missing: ";
+    for question in [
+        "top",
+        "tree",
+        "callers/text",
+        "lines/text",
+        "diff/text",
+        "view/hot-methods",
+        "view/threads",
+        "view/processes",
+        "view/cpu-time-statistics",
+        "flamegraph",
+        "callers",
+        "threads",
+        "processes",
+    ] {
+        let text = ask(question);
+        assert_eq!(text.matches(damaged).count(), 1, "{question}: {text}");
+    }
 }
 
 #[test]

@@ -19,10 +19,8 @@ use lake::read::source::LakeSource;
 use lake::storage::{Lake, LakeError, LakeUrl};
 use profile::api::question;
 use profile::export::{self, Options};
-use profile::query::modes::Modes;
 use profile::query::part::part_of;
 use profile::query::selection::{FRAME_KINDS, Selection, THREAD_KINDS, THREAD_STATES};
-use profile::session::mode::Mode;
 use profile::source::SharedSource;
 use profile::source::recording::{Recording, RecordingError, Recordings};
 use profile::text::format::Format;
@@ -136,24 +134,26 @@ impl Source {
         match self {
             Source::Path(path) => {
                 let (selection, now_ns, source) = (Selection::of(pairs)?, now_ns(), open(path)?);
-                warn_of_sums(&*source, &selection, format, now_ns)?;
+                warn_of(&*source, &selection, format, now_ns)?;
                 Ok(export::write(&*source, &selection, format, options, now_ns, out)?)
             }
             Source::Url(url, requests) => {
-                if format.sums_processes() {
-                    warn(modes_at(url, requests, pairs).warning());
-                }
-                let mut pairs = pairs.to_vec();
-                pairs.push(("format".to_owned(), format.name().to_owned()));
-                pairs.extend(options.pairs());
-                Ok(out.write_all(&fetch(url, requests, "export", &pairs)?)?)
+                let named = ("format".to_owned(), format.name().to_owned());
+                let exported = [pairs, &[named], &options.pairs()].concat();
+                out.write_all(&fetch(url, requests, "export", &exported)?)?;
+                // The collector may have found damage while it read the samples, so this question comes second.
+                let answer = fetch(url, requests, "processes", pairs).unwrap_or_default();
+                let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+                let of_sums = answer.get("warning_of_sums").filter(|_| format.sums_processes());
+                let all = answer["warnings"].as_array().into_iter().flatten().chain(of_sums);
+                all.filter_map(Value::as_str).for_each(|warning| tell!("warning: {warning}"));
+                Ok(())
             }
             Source::Lake(url, requests) => {
-                let (selection, now_ns) = (Selection::of(pairs)?, now_ns());
-                let lake = open_lake(url, requests)?;
+                let (selection, now_ns, lake) = (Selection::of(pairs)?, now_ns(), open_lake(url, requests)?);
                 let part = part_of(&lake, &[&selection], true, now_ns)?;
                 let source = part.as_deref().map_or(&lake as &dyn profile::source::Source, |part| part);
-                warn_of_sums(source, &selection, format, now_ns)?;
+                warn_of(source, &selection, format, now_ns)?;
                 Ok(export::write(source, &selection, format, options, now_ns, out)?)
             }
         }
@@ -224,34 +224,19 @@ pub fn check_output<'s>(
     sources.into_iter().try_for_each(|source| source.check_apart(path))
 }
 
-/// Prints a warning if an export sums several modes, and one for samples that are left out.
-fn warn_of_sums(
+/// Prints the warnings of an export: about samples that are left out, and about sums of several modes.
+fn warn_of(
     source: &dyn profile::source::Source,
     selection: &Selection,
     format: Format,
     now_ns: u64,
 ) -> anyhow::Result<()> {
-    if format.sums_processes() {
-        warn(selection.span_with_modes(source, now_ns)?.warnings());
-    }
+    let span = match format.sums_processes() {
+        true => selection.span_with_modes(source, now_ns)?,
+        false => selection.span(source, now_ns),
+    };
+    span.warnings().for_each(|warning| tell!("warning: {warning}"));
     Ok(())
-}
-
-fn warn(warnings: impl IntoIterator<Item = String>) {
-    warnings.into_iter().for_each(|warning| tell!("warning: {warning}"));
-}
-
-/// Returns the modes of the processes that a collector has of a selection; none if it does not answer, of which the
-/// next question has the error.
-fn modes_at(url: &str, requests: &Requests, pairs: &[(String, String)]) -> Modes {
-    let answer = fetch(url, requests, "processes", pairs).unwrap_or_default();
-    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-    let mut modes = Modes::default();
-    for process in answer["processes"].as_array().into_iter().flatten() {
-        let known = [Mode::CpuTime, Mode::Wall, Mode::Jvmti];
-        known.into_iter().filter(|mode| process["mode"] == mode.name()).for_each(|mode| modes.insert(mode));
-    }
-    modes
 }
 
 /// Opens a lake, which is read for each question.

@@ -71,7 +71,16 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
     match path.split_once('/').map_or((path, None), |(question, name)| (question, Some(name))) {
         ("processes", None) => {
             let (processes, left_out) = processes(source, selection, parameters.most_rows(), now_ns)?;
-            json("processes", &json!({ "now_ns": now_ns, "processes": processes, "rows_left_out": left_out }))
+            let mut span = selection.span_with_modes(source, now_ns)?;
+            let of_sums = std::mem::take(&mut span.modes).warning();
+            let warnings: Vec<String> = span.warnings().collect();
+            json(
+                "processes",
+                &json!({
+                    "now_ns": now_ns, "processes": processes, "rows_left_out": left_out, "warnings": warnings,
+                    "warning_of_sums": of_sums,
+                }),
+            )
         }
         ("statistics", None) => {
             let (accounts, left_out) = accounts(source, selection, parameters.most_rows(), now_ns)?;
@@ -170,7 +179,8 @@ fn lines(
     let lines = Lines::of(source, &parameters.selection, now_ns)?;
     let method = lines.method(source, parameters.method().ok())?;
     if is_text && method.lines.is_empty() {
-        return Err(QueryError::NoMethod(method.method));
+        let no_samples = |_| parameters.selection.no_samples();
+        return Err(parameters.method().map_or_else(no_samples, |_| QueryError::NoMethod(method.method)));
     }
     let (span, total_ns) = (lines.span(), lines.total_ns());
     match is_text {

@@ -16,7 +16,7 @@ use crate::query::summary::Summary;
 use crate::query::tree::Naming;
 use crate::query::waits::{Wait, Waits};
 use crate::session::mode::Mode;
-use crate::session::warnings::{PART, incomplete};
+use crate::session::warnings::PART;
 use crate::source::Source;
 use crate::source::Sum;
 use crate::text::class_name::with_short_package;
@@ -93,7 +93,7 @@ impl Hot {
         report: Report<'_>,
         now_ns: u64,
     ) -> Result<Self, QueryError> {
-        let (flat, span) = Flat::named(source, selection, report.naming, now_ns)?;
+        let (flat, mut span) = Flat::named(source, selection, report.naming, now_ns)?;
         let profile = match ProcessProfile::of(source, selection, now_ns) {
             Ok(mut profile) => {
                 if report.goes_on {
@@ -107,10 +107,9 @@ impl Hot {
         if flat.samples() == 0 && selection.narrows_sessions() {
             return Err(selection.no_samples());
         }
-        let mut warnings = match &profile {
-            Some(profile) => warnings(profile),
-            None => source.cut().map(incomplete).into_iter().collect(),
-        };
+        // The warnings of a profile have it.
+        span.cut = span.cut.filter(|_| profile.is_none());
+        let mut warnings = profile.as_ref().map_or_else(Vec::new, warnings);
         warnings.extend(span.warnings());
         warnings.extend(flat.warning());
         let mut notes =

@@ -15,6 +15,7 @@ use super::span::Span;
 use crate::dictionary::Dictionary;
 use crate::session::Session;
 use crate::session::thread::{kind_text, virtual_id, virtual_ids};
+use crate::session::warnings::incomplete;
 use crate::source::{Extent, Source};
 use crate::text::pattern::matches;
 
@@ -144,14 +145,12 @@ impl Selection {
         let all_from_ns = if self.from.is_some() { from_ns } else { 0 };
         let mut gaps = source.gaps();
         gaps.retain(|gap| gap.from_ns < to_ns && all_from_ns < gap.to_ns);
-        if to_ns - from_ns < WHOLE_MINUTES_NS {
-            return Span { from_ns, to_ns, gaps, leaves_out_wrong_clocks, modes: Modes::default() };
-        }
-        let minute_ns = 60 * NS_PER_S;
+        let unit_ns = if to_ns - from_ns < WHOLE_MINUTES_NS { 1 } else { 60 * NS_PER_S };
         Span {
-            from_ns: from_ns / minute_ns * minute_ns,
-            to_ns: to_ns.div_ceil(minute_ns).saturating_mul(minute_ns),
+            from_ns: from_ns / unit_ns * unit_ns,
+            to_ns: to_ns.div_ceil(unit_ns).saturating_mul(unit_ns),
             gaps,
+            cut: source.cut().map(incomplete),
             leaves_out_wrong_clocks,
             modes: Modes::default(),
         }

@@ -18,6 +18,9 @@ pub struct Span {
     /// Times in the range whose samples cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+    /// Why a recording could not be read whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
     /// True if samples with impossible times are left out, because no time was selected.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leaves_out_wrong_clocks: bool,
@@ -27,7 +30,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns a warning for each gap, one for samples with wrong times, and one for sums of several modes.
+    /// Returns the warnings about missing samples, samples with wrong times and sums of several modes.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let wrong = self.leaves_out_wrong_clocks.then(|| {
             "samples of processes with a wrong clock are left out; name a time (--from, --to) to see them"
@@ -37,7 +40,7 @@ impl Span {
             let (from_s, to_s) = (gap.from_ns / NS_PER_S, gap.to_ns / NS_PER_S);
             format!("samples of {} are missing, seconds {from_s} to {to_s}: the file is damaged", gap.path)
         });
-        self.modes.warning().into_iter().chain(wrong).chain(gaps)
+        self.modes.warning().into_iter().chain(self.cut.clone()).chain(wrong).chain(gaps)
     }
 
     /// Returns the warnings as lines in front of a text.

@@ -21,6 +21,8 @@ fn check_gap(store: &Store, path: &Path) {
     assert_eq!(answer["span"]["gaps"].as_array().map(Vec::len), Some(1), "{answer}");
     let answer: Value = serde_json::from_slice(&query(store, "timeline", &[])).expect("JSON");
     assert_eq!(answer["gaps"][0]["path"], path, "{answer}");
+    let answer: Value = serde_json::from_slice(&query(store, "processes", &[])).expect("JSON");
+    assert!(answer["warnings"][0].as_str().is_some_and(|text| text.contains(&path)), "{answer}");
     for text in [query(store, "view/threads", &[]), query(store, "top", &[])] {
         let text = String::from_utf8(text).expect("text");
         assert!(text.contains(&format!("warning: samples of {path} are missing")), "{text}");
