@@ -70,7 +70,7 @@ fn a_report_shows_the_samples_before_a_cut_or_says_that_there_are_none() {
     assert!(report.starts_with("10 samples") && report.contains("after 1 bytes of a message\n"), "{report}");
 }
 
-/// Whatever is asked about a damaged recording, the answer says once that samples are missing.
+/// Every answer about a damaged recording says once that samples are missing.
 #[test]
 fn every_answer_about_a_damaged_recording_says_so() {
     let mut bytes = as_sent(&mut small());
