@@ -203,9 +203,7 @@ fn parts_of_a_recording_are_counted_from_its_last_sample() {
     check_error(&["top", "--from", "2000000000", recording], 1, "no process is selected; widen the time");
     check_error(&["top", "--thread", "nobody", recording], 1, "the selection has no samples");
     for command in ["top", "tree", "annotate"] {
-        let whole =
-            "a process is selected by its id, its pid or its whole service, which `view processes` shows";
-        check_error(&[command, "--process", "nobody", recording], 1, whole);
+        check_error(&[command, "--process", "nobody", recording], 1, "`view processes` shows the");
     }
     check_error(&["top", "--by", "thread", "--thread", "nobody", recording], 1, "no samples");
 }
