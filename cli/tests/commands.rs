@@ -714,7 +714,7 @@ fn export_of_a_part() {
 
 /// Samples that are missing are named for every format, sums of several modes for formats that sum them.
 #[test]
-fn exports_warn_of_missing_samples() {
+fn exports_and_comparisons_warn_of_missing_samples() {
     let recorded = Recorded::new();
     let recording = recorded.recording.as_os_str();
     let mut bytes = fs::read(recording).expect("a recording");
@@ -729,6 +729,10 @@ fn exports_warn_of_missing_samples() {
         let text = export(format, recording);
         assert!(text.starts_with("warning: the recording is cut off"), "{text}");
     }
+    let whole = Recorded::new();
+    let compared = tickwalk([OsStr::new("diff"), whole.recording.as_os_str(), recording]);
+    let expected = format!("warning: {}: the recording is cut off", recorded.recording.display());
+    assert!(stderr(&compared).starts_with(&expected), "{}", stderr(&compared));
     // The server stands for a collector whose store is damaged and has two modes.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));

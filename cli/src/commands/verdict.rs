@@ -7,9 +7,10 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use profile::query::difference::Methods;
 use profile::query::regression::Verdict;
+use serde_json::Value;
 
 use crate::options::values::rows;
-use crate::output;
+use crate::output::{self, tell};
 use crate::source::{Pairs, Source};
 
 /// Exit code if something has grown by more than the limit.
@@ -60,12 +61,15 @@ impl FromStr for Percent {
     }
 }
 
-/// Returns the methods of a selection, named so that those of two runs can be compared.
+/// Returns the methods of a selection, named so that those of two runs can be compared; prints what is missing.
 pub fn methods(source: &Source, mut pairs: Pairs) -> anyhow::Result<Methods> {
     for (name, value) in [("limit", METHOD_LIMIT), ("rows", "folded"), ("order", "total")] {
         pairs.push((name.to_owned(), value.to_owned()));
     }
-    Ok(serde_json::from_slice(&source.ask("methods", &pairs)?)?)
+    let answer: Value = serde_json::from_slice(&source.ask("methods", &pairs)?)?;
+    let warnings = answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    warnings.for_each(|warning| tell!("warning: {source}: {warning}"));
+    Ok(serde_json::from_value(answer)?)
 }
 
 /// Place and form of an answer about differences.

@@ -123,7 +123,7 @@ impl Source {
         }
     }
 
-    /// Writes the selection of `pairs` in `format` to `out`.
+    /// Writes the selection of `pairs` in `format` to `out`, and prints what is missing in it.
     pub fn export(
         &self,
         format: Format,
@@ -132,11 +132,6 @@ impl Source {
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
         match self {
-            Source::Path(path) => {
-                let (selection, now_ns, source) = (Selection::of(pairs)?, now_ns(), open(path)?);
-                warn_of(&*source, &selection, format, now_ns)?;
-                Ok(export::write(&*source, &selection, format, options, now_ns, out)?)
-            }
             Source::Url(url, requests) => {
                 let named = ("format".to_owned(), format.name().to_owned());
                 let exported = [pairs, &[named], &options.pairs()].concat();
@@ -149,11 +144,15 @@ impl Source {
                 all.filter_map(Value::as_str).for_each(|warning| tell!("warning: {warning}"));
                 Ok(())
             }
-            Source::Lake(url, requests) => {
-                let (selection, now_ns, lake) = (Selection::of(pairs)?, now_ns(), open_lake(url, requests)?);
-                let part = part_of(&lake, &[&selection], true, now_ns)?;
-                let source = part.as_deref().map_or(&lake as &dyn profile::source::Source, |part| part);
-                warn_of(source, &selection, format, now_ns)?;
+            Source::Path(_) | Source::Lake(..) => {
+                let (selection, now_ns, whole) = (Selection::of(pairs)?, now_ns(), self.open_to_serve()?.0);
+                let part = part_of(&*whole, &[&selection], true, now_ns)?;
+                let source = part.as_deref().unwrap_or(&*whole);
+                let span = match format.sums_processes() {
+                    true => selection.span_with_modes(source, now_ns)?,
+                    false => selection.span(source, now_ns),
+                };
+                span.warnings().for_each(|warning| tell!("warning: {warning}"));
                 Ok(export::write(source, &selection, format, options, now_ns, out)?)
             }
         }
@@ -222,21 +221,6 @@ pub fn check_output<'s>(
     let Some(path) = path else { return Ok(()) };
     output::check_writable(path)?;
     sources.into_iter().try_for_each(|source| source.check_apart(path))
-}
-
-/// Prints the warnings of an export: about samples that are left out, and about sums of several modes.
-fn warn_of(
-    source: &dyn profile::source::Source,
-    selection: &Selection,
-    format: Format,
-    now_ns: u64,
-) -> anyhow::Result<()> {
-    let span = match format.sums_processes() {
-        true => selection.span_with_modes(source, now_ns)?,
-        false => selection.span(source, now_ns),
-    };
-    span.warnings().for_each(|warning| tell!("warning: {warning}"));
-    Ok(())
 }
 
 /// Opens a lake, which is read for each question.

@@ -179,8 +179,8 @@ fn lines(
     let lines = Lines::of(source, &parameters.selection, now_ns)?;
     let method = lines.method(source, parameters.method().ok())?;
     if is_text && method.lines.is_empty() {
-        let no_samples = |_| parameters.selection.no_samples();
-        return Err(parameters.method().map_or_else(no_samples, |_| QueryError::NoMethod(method.method)));
+        let unknown = QueryError::NoMethod(method.method);
+        return Err(if lines.total_ns() == 0 { parameters.selection.no_samples() } else { unknown });
     }
     let (span, total_ns) = (lines.span(), lines.total_ns());
     match is_text {
