@@ -7,7 +7,7 @@
 
 use std::io::{self, Read};
 
-use prost::{EncodeError, Message as _};
+use prost::Message as _;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::v1::{AgentMessage, agent_message::Body};
@@ -85,7 +85,7 @@ impl FramedMessage {
 /// # Errors
 /// [`FramingError::TooLong`] if the message exceeds [`MAX_MESSAGE_BYTES`]; `out` is unchanged then.
 pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<(), FramingError> {
-    append(message.encoded_len(), out, |out| message.encode(out))
+    append(out, |out| out.extend(message.encode_to_vec()))
 }
 
 /// Key of the field of the checksum: number 8, of four bytes.
@@ -109,36 +109,28 @@ struct Tail {
 pub fn encode_body(sequence: u64, body: &Body, out: &mut Vec<u8>) -> Result<(), FramingError> {
     // An encoded message is its encoded fields one after the other.
     let number = AgentMessage { sequence, body: None };
-    append(number.encoded_len() + body.encoded_len() + CHECKSUM_BYTES, out, |out| {
+    append(out, |out| {
         let start = out.len();
-        number.encode(out)?;
+        out.extend(number.encode_to_vec());
         body.encode(out);
         let checksum = checksum(&out[start..]);
         out.push(CHECKSUM_KEY);
         out.extend_from_slice(&checksum.to_le_bytes());
-        Ok(())
     })
 }
 
-/// Appends the prefix of a message of `len` bytes, and what `encode` appends.
-fn append(
-    len: usize,
-    out: &mut Vec<u8>,
-    encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
-) -> Result<(), FramingError> {
-    let prefix_len = u32::try_from(len).ok().filter(|_| len <= MAX_MESSAGE_BYTES);
-    let Some(prefix_len) = prefix_len else {
-        return Err(FramingError::TooLong { len, max: MAX_MESSAGE_BYTES });
-    };
+/// Appends the prefix of a message, and what `encode` appends.
+fn append(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), FramingError> {
     let start = out.len();
-    out.reserve(PREFIX_BYTES + len);
-    out.push(0);
-    out.extend_from_slice(&prefix_len.to_be_bytes());
-    // Encoding fails only when the buffer is full, and a Vec grows.
-    if encode(out).is_err() {
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
+    encode(out);
+    let len = out.len() - start - PREFIX_BYTES;
+    if len > MAX_MESSAGE_BYTES {
         out.truncate(start);
-        return Err(FramingError::Malformed(len));
+        return Err(FramingError::TooLong { len, max: MAX_MESSAGE_BYTES });
     }
+    // Written last, because counting the bytes of a message before costs nearly as much as encoding it.
+    out[start + 1..start + PREFIX_BYTES].copy_from_slice(&(len as u32).to_be_bytes());
     Ok(())
 }
 

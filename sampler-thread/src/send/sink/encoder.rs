@@ -5,7 +5,6 @@
 //! Approach: columns and lists are split into messages of about [`PART_BYTES`], in the order of their references.
 //! Invariant: every entry is in exactly one message, before those that refer to it.
 
-use prost::Message as _;
 use proto::framing::{FramingError, encode_body};
 use proto::v1::{Dictionary, Entries, SampleBatch, Statistics, agent_message::Body};
 
@@ -36,24 +35,31 @@ impl Encoder {
     /// # Errors
     /// If a single entry is longer than a message may be; the messages before it were passed to `take`.
     pub fn encode(&mut self, body: &Body, mut take: impl FnMut(u64, Vec<u8>)) -> Result<(), FramingError> {
+        let clock_shift_ms = self.clock_shift_ms();
         let with_shift = match body {
             Body::Hello(hello) => {
                 self.offset_ns = hello.wall_clock_ns.wrapping_sub(hello.monotonic_ns) as i64;
                 None
             }
-            Body::Samples(batch) => {
-                let clock_shift_ms = self.clock_shift_ms();
-                Some(Body::Samples(SampleBatch { clock_shift_ms, ..batch.clone() }))
-            }
+            Body::Samples(batch) => Some(Body::Samples(SampleBatch { clock_shift_ms, ..batch.clone() })),
             Body::Statistics(statistics) => {
-                let clock_shift_ms = self.clock_shift_ms();
                 Some(Body::Statistics(Statistics { clock_shift_ms, ..statistics.clone() }))
             }
             _ => None,
         };
         let body = with_shift.as_ref().unwrap_or(body);
-        let parts = split(body);
-        for part in parts.as_deref().unwrap_or(std::slice::from_ref(body)) {
+        let mut whole = Vec::new();
+        let outcome = encode_body(self.sequence + 1, body, &mut whole);
+        let is_long = outcome.is_err() || whole.len() > PART_BYTES;
+        let Some(parts) = is_long.then(|| split(body)).flatten() else {
+            outcome?;
+            // It may be kept until a collector acknowledges it.
+            whole.shrink_to_fit();
+            self.sequence += 1;
+            take(self.sequence, whole);
+            return Ok(());
+        };
+        for part in &parts {
             let mut framed = Vec::new();
             encode_body(self.sequence + 1, part, &mut framed)?;
             self.sequence += 1;
@@ -70,15 +76,11 @@ impl Encoder {
     }
 }
 
-/// Returns the parts of a body that is too long for one message.
+/// Returns the parts of a body that is too long for one message; `None` if it has none.
 fn split(body: &Body) -> Option<Vec<Body>> {
     match body {
-        Body::Dictionary(dictionary) if dictionary.encoded_len() > PART_BYTES => {
-            Some(split_dictionary(dictionary.clone()))
-        }
-        Body::Statistics(statistics) if statistics.encoded_len() > PART_BYTES => {
-            Some(split_statistics(statistics.clone()))
-        }
+        Body::Dictionary(dictionary) => Some(split_dictionary(dictionary.clone())),
+        Body::Statistics(statistics) => Some(split_statistics(statistics.clone())),
         _ => None,
     }
 }
