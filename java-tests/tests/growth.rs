@@ -9,6 +9,8 @@ const INTERVAL_NS: u64 = 4_000_000;
 /// Most requests that one drain takes from a queue of 16: as many again may arrive if the sampler thread is preempted
 /// while it drains the queue.
 const MAX_DRAINED: u64 = 2 * 16;
+/// Memory of a queue of the first size.
+const QUEUE_BYTES: u64 = 6_208;
 /// Threads of `BusyThreads`.
 const THREADS: usize = 4;
 /// CPU time of all threads together, in seconds: one for each, which [`assert_accounts_match_clocks`] demands.
@@ -73,6 +75,22 @@ on_jdks! { 11, 25;
         let lost = summary.cpu_ns.lost.get("queue_full").copied().unwrap_or(0);
         assert!(lost > 0, "a queue of 16 lost nothing in 1 s: {:?}", summary.cpu_ns);
         assert!((16..=MAX_DRAINED).contains(&summary.queue.high_water), "{:?}", summary.queue);
+    }
+}
+
+on_jdks! { 25;
+    /// Queues of idle threads take no memory: only the queues of threads with samples count.
+    fn queues_of_idle_threads_take_no_memory(jdk) {
+        const IDLE: usize = 1_000;
+        let run = Workload::new("BusyThreads").argument(1).argument(1).argument(IDLE).record(jdk);
+        run.assert_exit_code(0);
+        let summary = run.summary();
+        assert_eq!(summary.threads.iter().filter(|thread| thread.name.starts_with("idle-")).count(), IDLE);
+        let sampled = summary.threads.iter().filter(|thread| thread.samples > 0).count() as u64;
+        // A queue that has grown has at most 2,048 entries.
+        let most = sampled * QUEUE_BYTES + summary.queue.grown * 16 * QUEUE_BYTES;
+        let bytes = summary.queue.capacity_bytes;
+        assert!((QUEUE_BYTES..=most).contains(&bytes), "{bytes} bytes for {sampled} threads with samples");
     }
 }
 

@@ -118,15 +118,6 @@ impl Coverage {
     }
 }
 
-/// Memory of request queues, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueBytes {
-    /// Allocated now.
-    pub used: u64,
-    /// Most that was allocated at once.
-    pub most: u64,
-}
-
 /// Counts about timers, for statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimerCounts {
@@ -153,8 +144,6 @@ pub trait Queues: Send + Sync + 'static {
     fn queue(&self, slot: u32) -> &ThreadQueue;
     /// Returns the pool that holds stack copies.
     fn pool(&self) -> &SnapshotPool<'static>;
-    /// Returns the memory of all request queues.
-    fn queue_bytes(&self) -> QueueBytes;
     /// Takes memory for a queue of this size; `None` if there is none left.
     fn take_ring(&self, size: Capacity) -> Option<RingEnds>;
     /// Takes back a ring that no queue uses.

@@ -16,9 +16,7 @@ use sampler_thread::drain::pace::PaceTuning;
 use sampler_thread::name::shown::Shown;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::period::interval::Tuning;
-use sampler_thread::process::{
-    Coverage, Gap, QueueBytes, Queues, ThreadFacts, ThreadKind, Threads, TimerCounts, Timers,
-};
+use sampler_thread::process::{Coverage, Gap, Queues, ThreadFacts, ThreadKind, Threads, TimerCounts, Timers};
 use sampler_thread::proof::code_freeing::CodeFreeing;
 use sampler_thread::proof::redefinition::Redefinition;
 use sampler_thread::proof::self_test::Capabilities;
@@ -131,10 +129,6 @@ impl Queues for &'static Process {
 
     fn pool(&self) -> &SnapshotPool<'static> {
         &self.pool
-    }
-
-    fn queue_bytes(&self) -> QueueBytes {
-        QueueBytes { used: 0, most: 0 }
     }
 
     fn take_ring(&self, size: Capacity) -> Option<RingEnds> {

@@ -31,8 +31,6 @@ pub struct RingMemory {
     /// Addresses and sizes of grown rings; [`RingEnds::place`] is the index here plus one.
     places: Vec<(usize, usize)>,
     free: [Vec<RingEnds>; Capacity::ALL.len()],
-    used_bytes: u64,
-    most_bytes: u64,
 }
 
 /// Returns the distance from one first ring to the next, in bytes; a multiple of a cache line.
@@ -70,24 +68,13 @@ impl RingMemory {
         let memory = if self.near.is_empty() { &mut self.far } else { &mut self.near };
         let (ring, rest) = std::mem::take(memory).split_at_mut_checked(stride(start))?;
         *memory = rest;
-        self.use_bytes(start);
         // SAFETY: `new` has zeroed near memory, the kernel far memory, and each part is returned once.
         unsafe { RingEnds::in_zeroed(start, ring) }
     }
 
     /// Returns a ring of this size for a queue that is resized; `None` once the addresses are used up.
     pub fn take(&mut self, capacity: Capacity) -> Option<RingEnds> {
-        let ring = match self.free[capacity as usize].pop() {
-            Some(ring) => ring,
-            None => self.make(capacity)?,
-        };
-        self.use_bytes(capacity);
-        Some(ring)
-    }
-
-    fn use_bytes(&mut self, capacity: Capacity) {
-        self.used_bytes += capacity.bytes() as u64;
-        self.most_bytes = self.most_bytes.max(self.used_bytes);
+        self.free[capacity as usize].pop().or_else(|| self.make(capacity))
     }
 
     fn make(&mut self, capacity: Capacity) -> Option<RingEnds> {
@@ -106,7 +93,6 @@ impl RingMemory {
     /// Takes back a ring that no queue uses.
     pub fn give_back(&mut self, ring: RingEnds) {
         let capacity = Capacity::at_least(ring.entries());
-        self.used_bytes = self.used_bytes.saturating_sub(capacity.bytes() as u64);
         let place = (ring.place() as usize).checked_sub(1).and_then(|index| self.places.get(index));
         if let Some(&(address, bytes)) = place
             && bytes >= PAGE
@@ -116,16 +102,6 @@ impl RingMemory {
             unsafe { libc::madvise(address as *mut libc::c_void, bytes / PAGE * PAGE, libc::MADV_DONTNEED) };
         }
         self.free[capacity as usize].push(ring);
-    }
-
-    /// Returns the bytes of the rings that queues use.
-    pub fn used_bytes(&self) -> u64 {
-        self.used_bytes
-    }
-
-    /// Returns the most bytes that queues used at once.
-    pub fn most_bytes(&self) -> u64 {
-        self.most_bytes
     }
 }
 
@@ -157,17 +133,14 @@ mod tests {
         let start = Capacity::Entries16;
         let near = mappings::map_forever(RingMemory::near_bytes(start)).expect("mapped");
         let mut memory = RingMemory::new(start, near).expect("mapped");
-        for number in 1..=NEAR as u64 + 3 {
+        for _ in 0..NEAR + 3 {
             let ring = memory.first().expect("room");
             assert_eq!((ring.entries(), ring.place()), (16, 0));
-            assert_eq!(memory.used_bytes(), number * start.bytes() as u64);
         }
-        let used = memory.used_bytes();
         for _ in 0..3 {
             let ring = memory.take(Capacity::Entries512).expect("room");
             assert_eq!((ring.entries(), ring.place()), (512, 1), "the same one each time");
             memory.give_back(push_one_and_drain(ring));
-            assert_eq!(memory.used_bytes(), used);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
 use sampler_thread::period::aim::Aim;
-use sampler_thread::process::{Gap, QueueBytes, Queues, ThreadFacts, Threads, TimerCounts, Timers};
+use sampler_thread::process::{Gap, Queues, ThreadFacts, Threads, TimerCounts, Timers};
 use stackwalk::{HotSpot, LiveMemory};
 
 use super::Registry;
@@ -46,11 +46,6 @@ impl Queues for SampledProcess {
 
     fn pool(&self) -> &SnapshotPool<'static> {
         &self.registry.shared.pool
-    }
-
-    fn queue_bytes(&self) -> QueueBytes {
-        let rings = &self.registry.table.lock().rings;
-        QueueBytes { used: rings.used_bytes(), most: rings.most_bytes() }
     }
 
     fn take_ring(&self, size: Capacity) -> Option<RingEnds> {

@@ -276,6 +276,10 @@ impl State {
                 queues.give_back_ring(left);
             }
         }
-        self.waiting.len() - before
+        let found = self.waiting.len() - before;
+        if found > 0 {
+            self.queue_sizes.has_held_requests(slot);
+        }
+        found
     }
 }

@@ -9,6 +9,24 @@ use queue::{Capacity, LostCause, SizeRange, Sizer};
 
 use crate::process::Queues;
 
+/// Memory of the queues that have held requests, in bytes. Another queue has none: no page of its ring was touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueBytes {
+    /// Present memory.
+    pub used: u64,
+    /// Its maximum.
+    pub most: u64,
+}
+
+impl QueueBytes {
+    /// Counts a ring in place of another one; the first ring of a queue is in place of none.
+    fn replace(&mut self, before: Option<Capacity>, after: Capacity) {
+        let before = before.map_or(0, Capacity::bytes);
+        self.used = (self.used + after.bytes() as u64).saturating_sub(before as u64);
+        self.most = self.most.max(self.used);
+    }
+}
+
 /// Sizes of all queues, and counts of their changes in this session.
 #[derive(Debug, Clone)]
 pub struct QueueSizes {
@@ -23,10 +41,11 @@ pub struct QueueSizes {
     pub high_water: u64,
     /// Requests refused by a full ring of a queue that had grown before.
     pub lost_after_growth: u64,
+    pub bytes: QueueBytes,
     /// Slots whose rings are larger than the smallest size.
     large: Vec<u32>,
-    /// Decides on the size of each slot's queue.
-    sizers: Vec<Sizer>,
+    /// Decides on the size of each slot's queue; `None` for one that has never held a request.
+    sizers: Vec<Option<Sizer>>,
 }
 
 impl QueueSizes {
@@ -40,6 +59,7 @@ impl QueueSizes {
             largest,
             high_water: 0,
             lost_after_growth: 0,
+            bytes: QueueBytes::default(),
             large: Vec::new(),
             sizers: Vec::new(),
         }
@@ -50,6 +70,18 @@ impl QueueSizes {
         self.range.start.entries()
     }
 
+    /// Records that the queue of `slot` has held requests.
+    pub fn has_held_requests(&mut self, slot: u32) {
+        let index = slot as usize;
+        if self.sizers.len() <= index {
+            self.sizers.resize(index + 1, None);
+        }
+        if let Some(sizer @ None) = self.sizers.get_mut(index) {
+            *sizer = Some(Sizer::default());
+            self.bytes.replace(None, self.range.start);
+        }
+    }
+
     /// Records a drain of `slot` that found `found` requests, and grows the queue if it lost some.
     ///
     /// Returns how full the queue was, in percent.
@@ -58,15 +90,12 @@ impl QueueSizes {
         let queue = queues.queue(slot);
         let entries = queue.capacity_entries();
         let lost_full = queue.lost().count(LostCause::QueueFull);
-        let index = slot as usize;
-        if self.sizers.len() <= index {
-            self.sizers.resize_with(index + 1, Sizer::default);
-        }
-        let Some(sizer) = self.sizers.get_mut(index) else { return 0 };
+        let Some(Some(sizer)) = self.sizers.get_mut(slot as usize) else { return 0 };
         self.lost_after_growth += sizer.lost_after_growth(lost_full);
         if let Some(size) = sizer.after_drain(self.range, entries, found, lost_full)
             && offer(queues, slot, size)
         {
+            self.bytes.replace(Some(Capacity::at_least(entries)), size);
             self.grown += 1;
             self.largest = self.largest.max(size.entries() as u64);
             if !self.large.contains(&slot) {
@@ -78,13 +107,17 @@ impl QueueSizes {
 
     /// Shrinks queues that grew and have been quiet; to be called once a second.
     pub fn after_round(&mut self, queues: &impl Queues) {
-        let Self { range, sizers, shrunk, .. } = self;
+        let Self { range, sizers, shrunk, bytes, .. } = self;
         self.large.retain(|&slot| {
-            let Some(sizer) = sizers.get_mut(slot as usize) else { return false };
-            let size = sizer.after_round(*range, queues.queue(slot).capacity_entries());
-            let is_smaller = size.is_some_and(|size| offer(queues, slot, size));
-            *shrunk += u64::from(is_smaller);
-            !(is_smaller && size == Some(range.start))
+            let Some(Some(sizer)) = sizers.get_mut(slot as usize) else { return false };
+            let entries = queues.queue(slot).capacity_entries();
+            let Some(size) = sizer.after_round(*range, entries).filter(|size| offer(queues, slot, *size))
+            else {
+                return true;
+            };
+            bytes.replace(Some(Capacity::at_least(entries)), size);
+            *shrunk += 1;
+            size != range.start
         });
     }
 
@@ -92,13 +125,15 @@ impl QueueSizes {
     pub fn after_end(&mut self, queues: &impl Queues, slot: u32) {
         let queue = queues.queue(slot);
         finish(queues, slot);
-        if queue.capacity_entries() > self.range.start.entries() && offer(queues, slot, self.range.start) {
+        let entries = queue.capacity_entries();
+        if entries > self.range.start.entries() && offer(queues, slot, self.range.start) {
             finish(queues, slot);
+            self.bytes.replace(Some(Capacity::at_least(entries)), self.range.start);
             self.shrunk += 1;
         }
         self.large.retain(|&large| large != slot);
         // The slot's counters are reset for its next owner.
-        if let Some(sizer) = self.sizers.get_mut(slot as usize) {
+        if let Some(Some(sizer)) = self.sizers.get_mut(slot as usize) {
             *sizer = Sizer::default();
         }
     }

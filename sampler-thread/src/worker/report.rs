@@ -125,7 +125,6 @@ impl<P: Process, M: Memory> Worker<P, M> {
     fn complete(&self, statistics: &mut v1::Statistics) {
         let pool = self.process.pool().stats();
         let timers = self.process.timer_counts();
-        let queue_bytes = self.process.queue_bytes();
         statistics.stops = self.stats.stops();
         statistics.frames = self.walker.walked_frames;
         statistics.sampling = Some(self.sampling(&timers));
@@ -134,8 +133,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         statistics.drain_ns = Some(self.stats.drain_ns.to_message());
         statistics.drain_requests = Some(self.stats.drain_requests.to_message());
         statistics.queue = Some(self.intake.with_state(|_, state| v1::QueueStatistics {
-            capacity_bytes: queue_bytes.used,
-            most_bytes: queue_bytes.most,
+            capacity_bytes: state.queue_sizes.bytes.used,
+            most_bytes: state.queue_sizes.bytes.most,
             lost_after_growth: state.queue_sizes.lost_after_growth,
             drained_at_exit: state.drained_at_exit,
             grown: state.queue_sizes.grown,
