@@ -12,11 +12,12 @@
 mod nodes;
 mod pending;
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use proto::ThreadState;
 use proto::v1::{Dictionary, FrameKind, Thread};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::name::shards::Shards;
 use nodes::{Nodes, hash_below};
 use pending::{FrameEntry, Pending};
 
@@ -56,58 +57,52 @@ const NO_TEXT: u64 = 0;
 /// The id of a string, and the hash of its text.
 pub(super) type Text = (u32, u64);
 
-/// Ids by a hash of the content.
-#[derive(Debug, Default)]
+/// Ids by a hash of the content, and the hashes by id. Ids are consecutive.
+#[derive(Debug)]
 struct Ids {
-    known: Shards<u64, u32>,
-    used: u32,
+    /// Ids at the places of their hashes, which are not repeated there.
+    known: HashTable<u32>,
+    hashes: Vec<u64>,
+    /// The id of the first hash.
+    first: u32,
 }
 
 impl Ids {
+    /// No entries; the first one gets the id `first`.
+    fn from(first: u32) -> Self {
+        Self { known: HashTable::new(), hashes: Vec::new(), first }
+    }
+
     /// Returns the id of the entry with this hash, and whether it is new.
     fn id(&mut self, hash: u64) -> (u32, bool) {
-        let Self { known, used } = self;
-        let mut is_new = false;
-        let id = *known.part(&hash).entry(hash).or_insert_with(|| {
-            is_new = true;
-            *used += 1;
-            *used
-        });
-        (id, is_new)
+        let next = self.next();
+        let Self { known, hashes, first } = self;
+        let hash_of = |&id: &u32| hashes[(id - *first) as usize];
+        match known.entry(hash, |id| hash_of(id) == hash, hash_of) {
+            Entry::Occupied(entry) => (*entry.get(), false),
+            Entry::Vacant(entry) => {
+                entry.insert(next);
+                hashes.push(hash);
+                (next, true)
+            }
+        }
     }
 
-    fn forgotten(&self) -> Self {
-        Self { used: self.used, ..Self::default() }
-    }
-}
-
-/// Hashes of the contents of entries, by id.
-#[derive(Debug)]
-struct Hashes {
-    first: u32,
-    hashes: Vec<u64>,
-}
-
-impl Hashes {
-    fn from(first: u32) -> Self {
-        Self { first, hashes: Vec::new() }
-    }
-
-    /// Adds the hash of a new entry; ids are consecutive.
-    fn push(&mut self, hash: u64) {
-        self.hashes.push(hash);
+    /// Returns the id of the next new entry.
+    fn next(&self) -> u32 {
+        self.first + self.hashes.len() as u32
     }
 
     /// Returns the hash of an entry; the id in place of it if the entry is unknown.
     #[inline]
-    fn of(&self, id: u32) -> u64 {
+    fn hash_of(&self, id: u32) -> u64 {
         let place = id.checked_sub(self.first).and_then(|place| self.hashes.get(place as usize));
         place.copied().unwrap_or(id.into())
     }
 
-    /// Removes all entries; the next one gets the id `first`.
-    fn forget(&mut self, first: u32) {
-        *self = Self::from(first);
+    /// Removes all entries; their ids are not reused.
+    fn forget(&mut self) {
+        *self = Self::from(self.next());
     }
 }
 
@@ -118,8 +113,6 @@ pub struct Dictionaries {
     methods: Ids,
     frames: Ids,
     nodes: Nodes,
-    method_hashes: Hashes,
-    frame_hashes: Hashes,
     /// Stacks whose ids by content were sent, each at the place of its number.
     sent_stacks: Vec<u32>,
     pending: Pending,
@@ -129,14 +122,11 @@ pub struct Dictionaries {
 impl Default for Dictionaries {
     fn default() -> Self {
         let [strings, methods, frames, nodes] = FIRST;
-        let from = |first: u32| Ids { used: first - 1, ..Ids::default() };
         Self {
-            strings: from(strings),
-            methods: from(methods),
-            frames: from(frames),
+            strings: Ids::from(strings),
+            methods: Ids::from(methods),
+            frames: Ids::from(frames),
             nodes: Nodes::from(nodes),
-            method_hashes: Hashes::from(methods),
-            frame_hashes: Hashes::from(frames),
             sent_stacks: vec![0; SENT_STACKS],
             pending: Pending::default(),
             was_reset: false,
@@ -176,7 +166,6 @@ impl Dictionaries {
         let hash = hash([a, b, c, d, modifiers.into()]);
         let (id, is_new) = self.methods.id(hash);
         if is_new {
-            self.method_hashes.push(hash);
             self.pending.method(id, strings.map(|(id, _)| id), modifiers);
         }
         id.into()
@@ -184,7 +173,7 @@ impl Dictionaries {
 
     pub fn java_frame(&mut self, kind: FrameKind, method: u64, bci: i32, line: u32) -> u64 {
         let method = narrow(method);
-        let hash = frame_hash(kind, self.method_hashes.of(method), bci, line, [NO_TEXT; 2]);
+        let hash = frame_hash(kind, self.methods.hash_of(method), bci, line, [NO_TEXT; 2]);
         self.frame(FrameEntry { kind, method, bci, line, symbol: 0, library: 0 }, hash)
     }
 
@@ -203,7 +192,6 @@ impl Dictionaries {
     fn frame(&mut self, frame: FrameEntry, hash: u64) -> u64 {
         let (id, is_new) = self.frames.id(hash);
         if is_new {
-            self.frame_hashes.push(hash);
             self.pending.frame(id, frame);
         }
         id.into()
@@ -247,7 +235,7 @@ impl Dictionaries {
     #[inline]
     pub fn child(&mut self, caller: Node, frame: u64) -> Node {
         let frame = narrow(frame);
-        let (node, is_new) = self.nodes.child(caller, self.frame_hashes.of(frame));
+        let (node, is_new) = self.nodes.child(caller, self.frames.hash_of(frame));
         if is_new {
             self.pending.node(node.id, caller.id, frame);
         }
@@ -275,12 +263,8 @@ impl Dictionaries {
 
     /// Clears the marks of sent entries, which are then sent again with their next use.
     pub fn forget(&mut self) {
-        self.strings = self.strings.forgotten();
-        self.methods = self.methods.forgotten();
-        self.frames = self.frames.forgotten();
+        [&mut self.strings, &mut self.methods, &mut self.frames].into_iter().for_each(Ids::forget);
         self.nodes.forget();
-        self.method_hashes.forget(self.methods.used + 1);
-        self.frame_hashes.forget(self.frames.used + 1);
         self.sent_stacks.fill(0);
         self.was_reset = true;
     }
@@ -288,7 +272,7 @@ impl Dictionaries {
     /// Returns whether the sent entries were forgotten since the last call, by [`forget`](Self::forget) or because
     /// there were too many; callers must then forget all ids.
     pub fn take_reset(&mut self) -> bool {
-        if [&self.strings, &self.methods, &self.frames].into_iter().any(|ids| ids.known.exceeds(MAX_SENT)) {
+        if [&self.strings, &self.methods, &self.frames].into_iter().any(|ids| ids.hashes.len() > MAX_SENT) {
             self.forget();
         }
         std::mem::take(&mut self.was_reset)
