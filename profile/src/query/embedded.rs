@@ -16,6 +16,7 @@ use super::selection::Selection;
 use super::span::Span;
 use super::timeline::{Key, MOST_ROWS, ThreadTime, sample_bucket_ns, thread_rows};
 use super::tree::Tree;
+use crate::dictionary::texts::Texts;
 use crate::session::warnings::PART;
 use crate::source::Sum;
 use crate::source::{Part, Scope, Source, with_dictionary};
@@ -84,12 +85,12 @@ fn lined(
     source: &dyn Source,
     selection: &Selection,
     now_ns: u64,
-    tree: &Tree,
+    names: &Texts,
 ) -> Result<Vec<Lined>, QueryError> {
     let methods = Lines::of(source, selection, now_ns)?.hottest(source, LINES)?;
     let lined = methods.into_iter().filter_map(|method| {
         let lines = method.lines.iter().map(|line| (line.line, line.self_ns, line.total_ns)).collect();
-        let name = tree.names.find(&method.method)?;
+        let name = names.find(&method.method)?;
         Some(Lined { name, signatures: method.signatures, file: method.file, lines })
     });
     Ok(lined.collect())
@@ -104,11 +105,11 @@ impl Embedded {
         if *selection != Selection::default() {
             statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
         }
-        let (chart, tree) = Chart::with_tree(source, selection, now_ns)?;
+        let (chart, names) = Chart::with_names(source, selection, now_ns)?;
         if *selection != Selection::default() && chart.samples.nodes.is_empty() {
             return Err(selection.no_samples());
         }
-        let methods = lined(source, selection, now_ns, &tree)?;
+        let methods = lined(source, selection, now_ns, &names)?;
         Ok(Embedded { statistics, chart, methods })
     }
 
@@ -123,14 +124,15 @@ impl Embedded {
 
 impl Chart {
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Chart, QueryError> {
-        Ok(Chart::with_tree(source, selection, now_ns)?.0)
+        Ok(Chart::with_names(source, selection, now_ns)?.0)
     }
 
-    fn with_tree(
+    /// Returns the chart, and the numbers of its names.
+    fn with_names(
         source: &dyn Source,
         selection: &Selection,
         now_ns: u64,
-    ) -> Result<(Chart, Tree), QueryError> {
+    ) -> Result<(Chart, Texts), QueryError> {
         let span = selection.span(source, now_ns);
         let bucket_ns = sample_bucket_ns(source, &span);
         let mut tree = Tree::empty();
@@ -171,13 +173,13 @@ impl Chart {
             bucket_ns,
             threads,
             names: (0..tree.names.len() as u32).map(|name| tree.text(name).to_owned()).collect(),
-            parents: (0..).zip(&tree.parents).map(|(node, parent)| node - parent).collect(),
-            frame_names: tree.name_of.clone(),
-            kinds: tree.kinds.clone(),
+            parents: (0..).zip(tree.parents).map(|(node, parent)| node - parent).collect(),
+            frame_names: tree.name_of,
+            kinds: tree.kinds,
             unit_ns,
             samples,
         };
-        Ok((chart, tree))
+        Ok((chart, tree.names))
     }
 }
 
@@ -227,21 +229,21 @@ fn collect(
             .collect();
         // Equal data yields equal files.
         rows.sort_unstable_by_key(|&(node, key, bucket, state, _)| (node, key, bucket, state));
-        let mut placed: FxHashMap<u32, u32> = FxHashMap::default();
-        placed.insert(0, 0);
+        // Nodes of the tree by those of the dictionary; 0 where there is none yet, and for the root.
+        let mut placed = vec![0; dictionary.nodes().len()];
         let mut path = Vec::new();
         for (node, key, bucket, state, cell) in rows {
             let mut above = node;
-            while !placed.contains_key(&above) {
+            while above != 0 && placed[above as usize] == 0 {
                 path.push(above);
                 above = dictionary.nodes()[above as usize].parent;
             }
-            let mut at = placed[&above];
+            let mut at = placed[above as usize];
             while let Some(next) = path.pop() {
                 let frame = dictionary.nodes()[next as usize].frame;
                 let name = tree.name(&dictionary.frame_text(frame));
                 at = tree.child(at, name, dictionary.frame(frame).kind);
-                placed.insert(next, at);
+                placed[next as usize] = at;
             }
             sums.entry((at, key, bucket, state)).or_default().add(cell);
         }

@@ -5,6 +5,10 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
+
 use crate::query::embedded::Embedded;
 use crate::query::error::QueryError;
 use crate::query::selection::Selection;
@@ -14,6 +18,9 @@ use crate::source::Source;
 const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
                       content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
 
+/// Place of the data; nothing behind it in the page is other people's text.
+const DATA: &str = "{{data}}";
+
 /// Writes the page of `selection` in `source` to `out`. Its title is the command of a single process.
 pub fn write(
     source: &dyn Source,
@@ -22,11 +29,10 @@ pub fn write(
     mut out: impl Write,
 ) -> Result<(), QueryError> {
     let data = Embedded::of(source, selection, now_ns)?;
-    let json = serde_json::to_string(&data).map_err(io::Error::from)?;
     let head = [POLICY, "\n<style>\n", super::STYLE, "</style>"].concat();
     let scripts = [
         "<script id=\"data\" type=\"application/json\">",
-        &escape_json(&json),
+        DATA,
         "</script>\n<script>\n\"use strict\";\n",
         &super::roots_script(),
         super::CALL_TREE,
@@ -35,8 +41,22 @@ pub fn write(
         "</script>",
     ]
     .concat();
-    out.write_all(super::filled(&escape_html(data.title()), &head, &scripts).as_bytes())?;
+    let page = super::filled(&escape_html(data.title()), &head, &scripts);
+    let (before, after) = page.rsplit_once(DATA).unwrap_or_default();
+    out.write_all(before.as_bytes())?;
+    // Not as one text: it may have megabytes, and the agent writes pages inside the profiled process.
+    data.serialize(&mut Serializer::with_formatter(&mut out, ForScript)).map_err(io::Error::from)?;
+    out.write_all(after.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// Writes JSON for a script element.
+struct ForScript;
+
+impl Formatter for ForScript {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
+        out.write_all(escape_json(text).as_bytes())
+    }
 }
 
 /// Returns the data as JSON for a script element, without `<`, which could end the element or open a comment.
@@ -47,4 +67,28 @@ pub fn escape_json(json: &str) -> String {
 /// Escapes `text` for HTML.
 fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::v1::Hello;
+
+    use super::*;
+    use crate::source::recording::Recording;
+
+    #[test]
+    fn the_data_is_escaped_json_whatever_the_title() {
+        let command = "</script> & {{data}} <!--".to_owned();
+        let recording = Recording::new(Hello { command, ..Hello::default() });
+        let all = Selection::default();
+        let mut page = Vec::new();
+        write(&recording, &all, 0, &mut page).expect("memory");
+        let page = String::from_utf8(page).expect("text");
+        let data = Embedded::of(&recording, &all, 0).expect("data");
+        let json = escape_json(&serde_json::to_string(&data).expect("JSON"));
+        assert!(json.contains("\\u003c/script\\u003e \\u0026 {{data}} \\u003c!--"), "{json}");
+        let (head, rest) = page.split_once("<script id=\"data\" type=\"application/json\">").expect("data");
+        assert!(head.contains("<title>&lt;/script&gt; &amp; {{data}} &lt;!--"), "{head}");
+        assert!(rest.starts_with(&format!("{json}</script>")) && rest.ends_with("</html>\n"));
+    }
 }
