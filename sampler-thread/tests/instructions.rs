@@ -41,8 +41,8 @@ const RECURSION: &str = "quiet-recursion";
 const LEAST_FRAMES: usize = 100;
 /// Walks before the one that is counted: a walk repeats the reads of the one before only if that found all it needs.
 const WARM_UP: usize = 4;
-/// Most instructions for a walk of that stack whose steps are known, and for its name. Without known steps the walk takes
-/// 101,000.
+/// Most instructions for a walk of that stack whose steps are known, and for its name. Without known steps the walk
+/// takes 101,000.
 const MOST_OF_WALK: u64 = 68_000;
 const MOST_OF_NAME: u64 = 43_000;
 /// Instructions after which something is wrong, such as a panic of the process that is stepped.
@@ -93,7 +93,8 @@ fn now() -> u64 {
     TICKS.fetch_add(1, Ordering::SeqCst)
 }
 
-/// Walks and names the stack often; in the last round it stops before and after the walk, and before and after its name.
+/// Walks and names the stack often; in the last round it stops before and after the walk, and before and after the
+/// name.
 fn stepped(memory: &Repeated<'_>, thread: &Thread) {
     let vm = Vm { hotspot: Arc::new(memory.fixture.hotspot()), memory: memory.fixture };
     let (code, redefinition) = (CodeFreeing::default(), Redefinition::default());
