@@ -32,8 +32,8 @@ fn compile() -> PathBuf {
     }
     std::fs::create_dir_all(&parent).expect("java-tests/.cache is writable");
     let scratch = tempfile::tempdir_in(&parent).expect("java-tests/.cache/classes is writable");
-    // The oldest supported release, so that the same classes run on every JDK. The compiler ends before optimised code
-    // would pay.
+    // The oldest supported release, so that the same classes run on every JDK. C2 is off: the compiler ends
+    // before optimised code pays off.
     let output = Command::new(javac())
         .args(["-J-XX:TieredStopAtLevel=1", "--release", "11", "-d"])
         .arg(scratch.path())

@@ -79,7 +79,7 @@ def compile_workloads(scratch):
 
 
 def compile_java(sources, classes, *options):
-    """Compiles sources for JDK 11 and newer into a folder. The compiler ends before optimised code would pay."""
+    """Compiles sources for JDK 11 and newer into a folder. C2 is off: it ends before optimised code pays off."""
     fetched = HERE / ".cache/javac/bin/javac"
     compiler = fetched if fetched.exists() else "javac"
     subprocess.run([compiler, "-J-XX:TieredStopAtLevel=1", "--release", "11", *options, "-d", classes, *sources], check=True)

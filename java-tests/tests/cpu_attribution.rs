@@ -1,8 +1,7 @@
 //! CPU time is attributed to the method and the thread that used it.
 
 use java_tests::{
-    INTERVAL_NS, Run, TICK_NS, Workload, binomial_tolerance, on_every_jdk, span_tolerance_ns,
-    spans_tolerance_ns,
+    INTERVAL_NS, Run, Workload, binomial_tolerance, on_every_jdk, span_tolerance_ns, spans_tolerance_ns,
 };
 
 /// Returns the share of `heavy` in the CPU time of `heavy` and `light`: the sampled one and the true one.
@@ -20,13 +19,13 @@ on_every_jdk! {
     /// The methods run for longer than the interval: each end of a span is off by less than one interval, so the error
     /// is small.
     fn long_spans(jdk) {
-        let run = Workload::new("TwoMethods").argument(3).argument(50_000).record_option("--interval=4ms").record(jdk);
+        let run = Workload::new("TwoMethods").argument(6).argument(50_000).record(jdk);
         run.assert_exit_code(0);
         let (sampled, truth) = heavy_shares(&run);
         assert!(truth > 0.5, "the workload itself burns {truth}");
         let spans = run.truth.number("method", "TwoMethods.heavy", "spans");
         let burnt = run.truth.method_cpu_ns("TwoMethods.heavy") + run.truth.method_cpu_ns("TwoMethods.light");
-        let tolerance = (spans_tolerance_ns(spans, TICK_NS) + run.starvation_loss_ns()) as f64 / burnt as f64;
+        let tolerance = (spans_tolerance_ns(spans, INTERVAL_NS) + run.starvation_loss_ns()) as f64 / burnt as f64;
         assert!((sampled - truth).abs() <= tolerance, "sampled {sampled}, true {truth}, tolerance {tolerance}");
 
         let summary = run.summary();
@@ -45,7 +44,7 @@ on_every_jdk! {
         // The last reading follows the return of main(), and the shutdown of the JVM burns some time on this thread.
         let (burnt, clock) = (run.truth.thread_cpu_ns("main") as i64, main.clock_ns());
         assert!((burnt..=burnt + burnt / 20).contains(&clock), "{main:?}: {clock} by the account, {burnt} by the thread's clock");
-        let unfinished_ns = span_tolerance_ns(TICK_NS) as i64;
+        let unfinished_ns = span_tolerance_ns(INTERVAL_NS) as i64;
         let unfinished_ns = unfinished_ns + summary.starvation.longest_delay_ns() as i64;
         assert!(main.unfinished_ns <= unfinished_ns, "neither sampled nor lost: {main:?}");
         // The export holds exactly the sampled time of the account.

@@ -102,8 +102,8 @@ impl Desk {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("writable");
     }
 
-    /// Returns a command as this machine runs it: paths, ports and process ids of the page are replaced, and a second
-    /// stands for the duration of a profile.
+    /// Returns a command as this machine runs it: paths, ports and process ids of the page are replaced, and three
+    /// seconds stand for the duration of a profile.
     fn localised(&self, command: &str, pid: Option<i32>) -> String {
         let folder = self.folder.path().display().to_string();
         // `/tmp/` comes first, because the paths of this machine may begin with it.
@@ -113,8 +113,8 @@ impl Desk {
             .replace("/var/lib/tickwalk", &format!("{folder}/store"))
             .replace("127.0.0.1:4170", &format!("127.0.0.1:{}", self.agents))
             .replace("127.0.0.1:4172", &format!("127.0.0.1:{}", self.http))
-            .replace("--duration 10s", "--duration 1s")
-            .replace("--duration 30s", "--duration 1s");
+            .replace("--duration 10s", "--duration 3s")
+            .replace("--duration 30s", "--duration 3s");
         if let Some(pid) = pid {
             text = text
                 .split(' ')

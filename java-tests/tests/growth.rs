@@ -81,7 +81,7 @@ on_jdks! { 11, 25;
 on_jdks! { 25;
     /// Queues of idle threads take no memory: only the queues of threads with samples count.
     fn queues_of_idle_threads_take_no_memory(jdk) {
-        const IDLE: usize = 1_000;
+        const IDLE: usize = 300;
         let run = Workload::new("BusyThreads").argument(1).argument(1).argument(IDLE).record(jdk);
         run.assert_exit_code(0);
         let summary = run.summary();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use java_tests::{CARRIER_CLOCK_OPTION, Jdk, Workload, on_every_jdk, on_jdks};
 
-/// Runs the JDK's `jfr` and returns its standard output. It ends before optimised code would pay.
+/// Runs the JDK's `jfr` and returns its standard output. C2 is off: the tool ends before optimised code pays off.
 fn jfr(jdk: &Jdk, arguments: &[&str], file: &Path) -> String {
     let tool = jdk.java().with_file_name("jfr");
     let output = Command::new(&tool)

@@ -29,7 +29,7 @@ fn signs(text: &str) -> Vec<&str> {
 fn attach_words(folder: &Path, pid: i32) -> Vec<String> {
     let tickwalk = binaries::tickwalk().display().to_string();
     let recording = folder.join("a.tickwalk").display().to_string();
-    [&tickwalk, "attach", "--interval", "1ms", "--duration", "3s", "-o", &recording, &pid.to_string()]
+    [&tickwalk, "attach", "--interval", "1ms", "--duration", "5s", "-o", &recording, &pid.to_string()]
         .map(str::to_owned)
         .to_vec()
 }

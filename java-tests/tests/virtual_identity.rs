@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use java_tests::{
-    CARRIER_CLOCK_OPTION, Jdk, Run, Stack, TICK_NS, VirtualThread, Workload, on_jdks, spans_tolerance_ns,
+    CARRIER_CLOCK_OPTION, INTERVAL_NS, Jdk, Run, Stack, VirtualThread, Workload, on_jdks, spans_tolerance_ns,
 };
 
 const HEAVY: &str = "heavy-\u{65e5}\u{672c}";
@@ -23,8 +23,7 @@ const OUTSIDE_NS: u64 = 40_000_000;
 const UNNAMED_NS: u64 = 30_000_000;
 
 fn record(jdk: &Jdk, options: &[&str]) -> Run {
-    let workload = Workload::new("VirtualIdentity").argument(0.25).jvm_option(CARRIER_CLOCK_OPTION);
-    let workload = workload.record_option("--interval=4ms");
+    let workload = Workload::new("VirtualIdentity").argument(0.5).jvm_option(CARRIER_CLOCK_OPTION);
     let workload = options.iter().fold(workload, |workload, option| workload.jvm_option(option));
     let run = workload.record(jdk);
     run.assert_exit_code(0);
@@ -48,7 +47,7 @@ fn check_ids(run: &Run) {
     for ((method, _), spans) in TASKS.into_iter().zip([3 * SPANS, SPANS, SPANS, SPANS]) {
         let thread = thread(run, method);
         let below = stacks.ns_below(method);
-        let (truth, tolerance) = (run.truth.method_cpu_ns(method), spans_tolerance_ns(spans, TICK_NS));
+        let (truth, tolerance) = (run.truth.method_cpu_ns(method), spans_tolerance_ns(spans, INTERVAL_NS));
         assert!(
             below.abs_diff(truth) <= tolerance + lost,
             "{method}: {below} of {truth} ns, tolerance {tolerance}, lost {lost}"

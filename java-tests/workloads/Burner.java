@@ -4,7 +4,7 @@ import java.io.File;
  * Burns CPU time until the harness kills it or lets it end. Prints its process id, {@code ready}, and its CPU time
  * every 100 ms, so that the harness can act after a known amount of CPU time.
  *
- * <p>Arguments: seconds of CPU time after which it ends, 1 by default; path of a file that must exist before it ends.
+ * <p>Arguments: seconds of CPU time after which it ends, 2 by default; path of a file that must exist before it ends.
  */
 public final class Burner {
     private static volatile long sink;
@@ -22,7 +22,7 @@ public final class Burner {
     }
 
     public static void main(String[] arguments) {
-        long budget = ThreadCpu.budget(arguments, 1);
+        long budget = ThreadCpu.budget(arguments, 2);
         ThreadCpu.truth("pid=" + ProcessHandle.current().pid());
         System.out.println("ready");
         System.out.flush();
