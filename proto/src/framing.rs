@@ -85,7 +85,8 @@ impl FramedMessage {
 /// # Errors
 /// [`FramingError::TooLong`] if the message exceeds [`MAX_MESSAGE_BYTES`]; `out` is unchanged then.
 pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<(), FramingError> {
-    append(out, |out| out.extend(message.encode_to_vec()))
+    // Unlike `encode`, this does not count the bytes first: a `Vec` always has room.
+    append(out, |out| message.encode_raw(out))
 }
 
 /// Key of the field of the checksum: number 8, of four bytes.
@@ -111,7 +112,7 @@ pub fn encode_body(sequence: u64, body: &Body, out: &mut Vec<u8>) -> Result<(), 
     let number = AgentMessage { sequence, body: None };
     append(out, |out| {
         let start = out.len();
-        out.extend(number.encode_to_vec());
+        number.encode_raw(out);
         body.encode(out);
         let checksum = checksum(&out[start..]);
         out.push(CHECKSUM_KEY);
