@@ -5,6 +5,8 @@
 //! Approach: columns and lists are split into messages of about [`PART_BYTES`], in the order of their references.
 //! Invariant: every entry is in exactly one message, before those that refer to it.
 
+use std::borrow::Cow;
+
 use proto::framing::{FramingError, encode_body};
 use proto::v1::{Dictionary, Entries, SampleBatch, Statistics, agent_message::Body};
 
@@ -36,32 +38,34 @@ impl Encoder {
     /// If a single entry is longer than a message may be; the messages before it were passed to `take`.
     pub fn encode(&mut self, body: &Body, mut take: impl FnMut(u64, Vec<u8>)) -> Result<(), FramingError> {
         let clock_shift_ms = self.clock_shift_ms();
-        let with_shift = match body {
+        let body = match body {
             Body::Hello(hello) => {
                 self.offset_ns = hello.wall_clock_ns.wrapping_sub(hello.monotonic_ns) as i64;
-                None
+                Cow::Borrowed(body)
             }
-            Body::Samples(batch) => Some(Body::Samples(SampleBatch { clock_shift_ms, ..batch.clone() })),
+            Body::Samples(batch) => {
+                Cow::Owned(Body::Samples(SampleBatch { clock_shift_ms, ..batch.clone() }))
+            }
             Body::Statistics(statistics) => {
-                Some(Body::Statistics(Statistics { clock_shift_ms, ..statistics.clone() }))
+                Cow::Owned(Body::Statistics(Statistics { clock_shift_ms, ..statistics.clone() }))
             }
-            _ => None,
+            _ => Cow::Borrowed(body),
         };
-        let body = with_shift.as_ref().unwrap_or(body);
         let mut whole = Vec::new();
-        let outcome = encode_body(self.sequence + 1, body, &mut whole);
-        let is_long = outcome.is_err() || whole.len() > PART_BYTES;
-        let Some(parts) = is_long.then(|| split(body)).flatten() else {
-            outcome?;
+        let outcome = encode_body(self.sequence + 1, &body, &mut whole);
+        if outcome.is_ok() && whole.len() <= PART_BYTES {
             // It may be kept until a collector acknowledges it.
             whole.shrink_to_fit();
             self.sequence += 1;
             take(self.sequence, whole);
             return Ok(());
-        };
-        for part in &parts {
+        }
+        // Its memory is free before the parts take theirs.
+        drop(whole);
+        let long = body.into_owned();
+        for part in split(long) {
             let mut framed = Vec::new();
-            encode_body(self.sequence + 1, part, &mut framed)?;
+            encode_body(self.sequence + 1, &part, &mut framed)?;
             self.sequence += 1;
             take(self.sequence, framed);
         }
@@ -76,12 +80,12 @@ impl Encoder {
     }
 }
 
-/// Returns the parts of a body that is too long for one message; `None` if it has none.
-fn split(body: &Body) -> Option<Vec<Body>> {
+/// Returns the parts of a long body; the body itself if its kind has none.
+fn split(body: Body) -> Vec<Body> {
     match body {
-        Body::Dictionary(dictionary) => Some(split_dictionary(dictionary.clone())),
-        Body::Statistics(statistics) => Some(split_statistics(statistics.clone())),
-        _ => None,
+        Body::Dictionary(dictionary) => split_dictionary(dictionary),
+        Body::Statistics(statistics) => split_statistics(statistics),
+        body => vec![body],
     }
 }
 
@@ -231,6 +235,12 @@ mod tests {
             assert_eq!(crate::name::dictionaries::append(&mut whole, part), None, "the numbers follow");
         }
         assert_eq!(whole.entries, Some(entries));
+    }
+
+    #[test]
+    fn samples_that_are_longer_than_a_part_are_one_message() {
+        let batch = SampleBatch { node: vec![u32::MAX; PART_BYTES / 4], ..SampleBatch::default() };
+        assert_eq!(encode(Body::Samples(batch)).len(), 1);
     }
 
     #[test]
