@@ -12,13 +12,15 @@ use rustc_hash::FxHasher;
 type Hasher = BuildHasherDefault<FxHasher>;
 pub(super) type Map<K, V> = std::collections::HashMap<K, V, Hasher>;
 
-/// Number of parts, as a power of two.
-const BITS: u32 = 4;
-/// The lowest of the bits that choose a part: hashbrown takes the lowest for the place and the highest 7 for its tags.
-const SHIFT: u32 = 48;
+pub(super) const PARTS: usize = 16;
+
+/// Returns the part of a hash. hashbrown takes the lowest bits for the place and the highest 7 for its tags.
+pub(super) fn part_of(hash: u64) -> usize {
+    (hash >> 48) as usize % PARTS
+}
 
 #[derive(Debug)]
-pub(super) struct Shards<K, V>([Map<K, V>; 1 << BITS]);
+pub(super) struct Shards<K, V>([Map<K, V>; PARTS]);
 
 impl<K, V> Default for Shards<K, V> {
     fn default() -> Self {
@@ -28,7 +30,7 @@ impl<K, V> Default for Shards<K, V> {
 
 impl<K: Hash + Eq, V> Shards<K, V> {
     fn part_of(key: &K) -> usize {
-        (Hasher::default().hash_one(key) >> SHIFT) as usize % (1 << BITS)
+        part_of(Hasher::default().hash_one(key))
     }
 
     /// Returns the part that has `key`, if any has it.
@@ -58,7 +60,7 @@ impl<K: Hash + Eq, V> Shards<K, V> {
 
     /// Returns whether there are more than about `most` entries, by the number in one part.
     pub(super) fn exceeds(&self, most: usize) -> bool {
-        self.0[0].len() > most >> BITS
+        self.0[0].len() > most / PARTS
     }
 }
 
