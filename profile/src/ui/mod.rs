@@ -61,18 +61,33 @@ pub fn document(usual_time: Option<&str>) -> String {
     if let Some(time) = usual_time {
         head += &format!("\n<meta name=\"usual-time\" content=\"{time}\">");
     }
-    filled("Tickwalk", &head, "<script src=\"/ui/app.js\"></script>")
+    let (before, after) = around_scripts("Tickwalk", &head);
+    before + "<script src=\"/ui/app.js\"></script>" + after
 }
 
-/// Returns the document with its placeholders filled from front to back; placeholders inside a part are not filled.
-fn filled(title: &str, head: &str, scripts: &str) -> String {
-    let mut text = String::with_capacity(DOCUMENT.len() + head.len() + scripts.len());
+/// Returns the document before and after its scripts. Its placeholders are filled from front to back, so those inside
+/// the title or the head stay as they are.
+fn around_scripts(title: &str, head: &str) -> (String, &'static str) {
+    let mut text = String::with_capacity(DOCUMENT.len() + head.len());
     let mut rest = DOCUMENT;
-    for (placeholder, part) in [("{{title}}", title), ("{{head}}", head), ("{{scripts}}", scripts)] {
+    for (placeholder, part) in [("{{title}}", title), ("{{head}}", head), ("{{scripts}}", "")] {
         if let Some((before, after)) = rest.split_once(placeholder) {
             text.extend([before, part]);
             rest = after;
         }
     }
-    text + rest
+    (text, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_placeholder_of_the_document_is_filled_once() {
+        let (before, after) = around_scripts("{{head}}", "{{scripts}}");
+        assert!(before.contains("<title>{{head}}</title>"), "{before}");
+        assert_eq!((before.matches("{{").count(), before.matches("{{scripts}}").count()), (2, 1));
+        assert_eq!(after, "\n</body>\n</html>\n");
+    }
 }

@@ -18,9 +18,6 @@ use crate::source::Source;
 const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
                       content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
 
-/// Place of the data; nothing behind it in the page is other people's text.
-const DATA: &str = "{{data}}";
-
 /// Writes the page of `selection` in `source` to `out`. Its title is the command of a single process.
 pub fn write(
     source: &dyn Source,
@@ -30,23 +27,12 @@ pub fn write(
 ) -> Result<(), QueryError> {
     let data = Embedded::of(source, selection, now_ns)?;
     let head = [POLICY, "\n<style>\n", super::STYLE, "</style>"].concat();
-    let scripts = [
-        "<script id=\"data\" type=\"application/json\">",
-        DATA,
-        "</script>\n<script>\n\"use strict\";\n",
-        &super::roots_script(),
-        super::CALL_TREE,
-        super::FROM_PAGE,
-        super::PAGE,
-        "</script>",
-    ]
-    .concat();
-    let page = super::filled(&escape_html(data.title()), &head, &scripts);
-    let (before, after) = page.rsplit_once(DATA).unwrap_or_default();
-    out.write_all(before.as_bytes())?;
+    let (before, after) = super::around_scripts(&escape_html(data.title()), &head);
+    write!(out, "{before}<script id=\"data\" type=\"application/json\">")?;
     // Not as one text: it may have megabytes, and the agent writes pages inside the profiled process.
     data.serialize(&mut Serializer::with_formatter(&mut out, ForScript)).map_err(io::Error::from)?;
-    out.write_all(after.as_bytes())?;
+    let scripts = [super::roots_script().as_str(), super::CALL_TREE, super::FROM_PAGE, super::PAGE].concat();
+    write!(out, "</script>\n<script>\n\"use strict\";\n{scripts}</script>{after}")?;
     Ok(out.flush()?)
 }
 
