@@ -101,7 +101,8 @@ impl Folder {
 impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (day, hour) = (self.hour.div_euclid(24), self.hour.rem_euclid(24));
-        let date = i32::try_from(day).ok().and_then(NaiveDate::from_epoch_days).unwrap_or(NaiveDate::MAX);
+        let date = i32::try_from(day).ok().and_then(NaiveDate::from_epoch_days);
+        let date = date.unwrap_or(if day < 0 { NaiveDate::MIN } else { NaiveDate::MAX });
         write!(f, "{}/date={date}/hour={hour:02}", self.service)
     }
 }
@@ -145,6 +146,8 @@ mod tests {
         for day in (-200_000..200_000).step_by(17) {
             assert_eq!(Folder::day(&of_day(day)), Some(day));
         }
+        assert_eq!(of_day(-100_000_000), format!("service=a/date={}/hour=00", NaiveDate::MIN));
+        assert_eq!(of_day(100_000_000), format!("service=a/date={}/hour=00", NaiveDate::MAX));
         assert_eq!(Folder::day("service=a/date=2026-13-01"), None);
         assert_eq!(Folder::day("service=a/date=2026-01"), None);
     }
