@@ -4,7 +4,8 @@
 //! that handlers can reach.
 //! Approach: each slot's first ring lies in zeroed memory that takes a page when its first request is written, and the
 //! first slots' rings in the huge page that each tick touches. Larger rings come from a range of addresses that is
-//! mapped once. A free ring is kept for the next queue of its size; its whole pages go back to the kernel.
+//! mapped once. A free ring is kept for the next queue of its size; the whole pages of one from that range go back to
+//! the kernel.
 //! Invariant: nothing is unmapped, and a ring is in one queue or in one free list.
 
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "not called by handlers")]
@@ -49,7 +50,7 @@ impl RingMemory {
     /// # Errors
     /// As mmap(2).
     pub fn new(start: Capacity, near: &'static mut [MaybeUninit<u8>]) -> io::Result<Self> {
-        // The kernel has zeroed this memory, but its type cannot say so.
+        // The kernel has zeroed this memory, but its type cannot say so. Its pages are in memory already.
         near.iter_mut().for_each(|byte| {
             byte.write(0);
         });

@@ -9,7 +9,11 @@ use queue::{Capacity, LostCause, SizeRange, Sizer};
 
 use crate::process::Queues;
 
-/// Memory of the queues that have held requests, in bytes. Another queue has none: no page of its ring was touched.
+/// Memory of the queues that have held requests, in bytes.
+///
+/// The first ring of another queue takes none of its own: it lies in the handler's huge page, which is in memory
+/// anyway, or in pages that the first request touches. A ring that was replaced is not counted, though one of the
+/// first size keeps its pages for a queue that shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueBytes {
     /// Present memory.
@@ -19,7 +23,7 @@ pub struct QueueBytes {
 }
 
 impl QueueBytes {
-    /// Counts a ring in place of another one; the first ring of a queue is in place of none.
+    /// Adds `after` and subtracts the ring that it replaces, if any.
     fn replace(&mut self, before: Option<Capacity>, after: Capacity) {
         let before = before.map_or(0, Capacity::bytes);
         self.used = (self.used + after.bytes() as u64).saturating_sub(before as u64);

@@ -129,7 +129,7 @@ function costSections(account) {
       ["threads of the profiler", `${duration(account.sampler_cpu_ns)} · ${percent(account.sampler_cpu_ns / (account.process_cpu_ns || 1))} of the process`, "CPU time of the profiler's own threads"],
     ]),
     ...section("Memory of the agent", "", [
-      ["queues", bytes(account.queue_bytes), "Request queues of all threads"],
+      ["queues", bytes(account.queue_bytes), "Request queues that have held requests"],
       ["queues grown", number(account.queue_grown), "How often a queue was replaced by a larger one"],
       ["most requests in a queue", number(account.queue_high_water), "At one drain"],
       ["snapshot pool", `up to ${bytes(account.pool_bytes)}`, "Room for copies of stacks; what was never used takes no memory"],
