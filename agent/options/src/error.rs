@@ -63,6 +63,11 @@ pub enum OptionError {
     },
     #[error("no command; write start, stop, dump, status or version, or a format")]
     NoCommand,
+    #[error(
+        "metrics and meminfo are commands of async-profiler that Tickwalk does not have; status shows the state of a \
+         profile"
+    )]
+    OtherCommand,
     /// With `strict` nothing may be without effect.
     #[error("{0}")]
     Strict(Warning),

@@ -59,7 +59,7 @@ pub(crate) static WORDS: &[(&[&str], Meaning)] = &[
     (&["stacks"], Meaning::Action(Action::Stacks)),
     (&["check"], Meaning::Action(Action::Check)),
     (&["list"], Meaning::Action(Action::List)),
-    (&["metrics", "meminfo"], Read(|_, _| Err(OptionError::NoCommand))),
+    (&["metrics", "meminfo"], Read(|_, _| Err(OptionError::OtherCommand))),
     (&["version"], Read(|draft, _| draft.act(Action::Version))),
     (&["reply"], Read(Draft::reply)),
     (&["collapsed"], Meaning::Format(Format::Collapsed)),

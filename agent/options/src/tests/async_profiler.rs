@@ -236,7 +236,10 @@ fn mistakes_say_what_to_write_instead() {
     let shortest = of(Door::Attach, "start,interval=1us,file=x");
     assert_eq!(shortest.options.interval, Duration::from_micros(10));
     assert_eq!(shortest.warnings.len(), 1, "{:?}", shortest.warnings);
-    check_error("metrics,file=/tmp/asprof.12.34", "no command; write start, stop");
+    for command in ["metrics", "meminfo"] {
+        let text = format!("{command},file=/tmp/asprof.12.34");
+        check_error(&text, "metrics and meminfo are commands of async-profiler that Tickwalk does not have");
+    }
     let error = Request::parse(Door::Java, "interval=1ms").expect_err("no command").error;
     assert_eq!(error, OptionError::NoCommand);
 }
