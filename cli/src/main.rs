@@ -31,6 +31,7 @@ use launch::NotStarted;
 use options::agent_flags::WrongOptions;
 use output::tell;
 use profile::characters::shown;
+use profile::query::error::QueryError;
 
 /// Exit code of clap.
 const WRONG_USAGE: u8 = 2;
@@ -42,9 +43,19 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(code) => code,
         Err(error) => {
-            tell!("tickwalk: {}", shown(&format!("{error:#}")));
+            let text = format!("{error:#}");
+            tell!("tickwalk: {}{}", shown(&text), hint(&text));
             exit_code(&error)
         }
+    }
+}
+
+/// Returns what to add to the error of a selection that matches nothing, which can be that of a collector.
+fn hint(text: &str) -> &'static str {
+    let nothing = [QueryError::NoSamples, QueryError::OneProcess(0)];
+    match nothing.iter().any(|error| text == error.to_string()) {
+        true => "; `tickwalk view threads` and `tickwalk view processes` list what can be selected",
+        false => "",
     }
 }
 

@@ -14,8 +14,12 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use collector::store::{Retention, Store, is_partition};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
+use proto::framing::{Checksums, FramedMessage};
+use proto::v1::AgentMessage;
+use proto::v1::agent_message::Body;
 use rustls::pki_types::PrivateKeyDer;
 use tempfile::TempDir;
 
@@ -203,7 +207,13 @@ fn parts_of_a_recording_are_counted_from_its_last_sample() {
     check_error(&["top", "--from", "2000000000", recording], 1, "no process is selected; widen the time");
     check_error(&["top", "--thread", "nobody", recording], 1, "the selection has no samples");
     for command in ["top", "tree", "annotate"] {
-        check_error(&[command, "--process", "nobody", recording], 1, "`view processes` shows the");
+        for filter in ["--process", "--thread"] {
+            check_error(
+                &[command, filter, "nobody", recording],
+                1,
+                "`tickwalk view processes` list what can be",
+            );
+        }
     }
     check_error(&["top", "--by", "thread", "--thread", "nobody", recording], 1, "no samples");
 }
@@ -729,6 +739,15 @@ fn exports_and_comparisons_warn_of_missing_samples() {
         let text = export(format, recording);
         assert!(text.starts_with("warning: the recording is cut off"), "{text}");
     }
+    let parquet = recorded.directory.path().join("two.parquet");
+    let output = tickwalk([OsStr::new("export"), recording, OsStr::new("-o"), parquet.as_os_str()]);
+    assert_eq!(stderr(&output).matches("warning: ").count(), 1, "once for both files: {}", stderr(&output));
+    let store = tempfile::tempdir().expect("temporary directory");
+    let damaged = fill_damaged_store(store.path());
+    for format in ["collapsed", "jfr", "flamegraph"] {
+        let text = export(format, store.path().as_os_str());
+        assert!(text.contains(&format!("warning: samples of {} are missing", damaged.display())), "{text}");
+    }
     let whole = Recorded::new();
     let compared = tickwalk([OsStr::new("diff"), whole.recording.as_os_str(), recording]);
     let expected = format!("warning: {}: the recording is cut off", recorded.recording.display());
@@ -740,12 +759,13 @@ fn exports_and_comparisons_warn_of_missing_samples() {
         for socket in listener.incoming() {
             let mut socket = BufReader::new(socket.expect("a connection"));
             let mut request = String::new();
-            while !request.ends_with("\r\n\r\n") {
-                socket.read_line(&mut request).expect("a line");
-            }
-            let answer = match request.starts_with("GET /api/v1/export?") {
-                true => "main 1\n",
-                false => r#"{"warnings":["samples are missing"],"warning_of_sums":"modes are mixed"}"#,
+            while !request.ends_with("\r\n\r\n") && socket.read_line(&mut request).expect("a line") > 0 {}
+            let answer = match request.split('?').next() {
+                Some("GET /api/v1/export") => "main 1\n",
+                Some("GET /api/v1/processes") if !request.contains("process=silent") => {
+                    r#"{"warnings":["samples are missing"],"warning_of_sums":"modes are mixed"}"#
+                }
+                _ => "",
             };
             let (length, socket) = (answer.len(), socket.get_mut());
             write!(
@@ -758,6 +778,39 @@ fn exports_and_comparisons_warn_of_missing_samples() {
     assert_eq!(export("pprof", OsStr::new(&url)), "warning: samples are missing\n");
     let both = "warning: samples are missing\nwarning: modes are mixed\n";
     assert_eq!(export("collapsed", OsStr::new(&url)), both);
+    let silent = tickwalk(["export", "--format", "pprof", "--process", "silent", &url]);
+    assert_eq!(stderr(&silent), "warning: the collector did not say whether samples are missing\n");
+}
+
+/// Fills a store with two sessions, of which the samples of one cannot be read; returns the damaged file.
+fn fill_damaged_store(directory: &Path) -> PathBuf {
+    let other = tempfile::tempdir().expect("temporary directory");
+    fill_store(directory, 1);
+    let file = fill_store(other.path(), 2);
+    let partition = rusqlite::Connection::open(&file).expect("a partition");
+    partition.execute("UPDATE raw SET block = x'00'", []).expect("written");
+    drop(partition);
+    // The name says that it began long ago, so it is closed.
+    let damaged =
+        directory.join("000000000001-000").with_extension(file.extension().expect("of a partition"));
+    fs::copy(file, &damaged).expect("a file");
+    damaged
+}
+
+/// Makes a store with a session; returns its file.
+fn fill_store(directory: &Path, session: u64) -> PathBuf {
+    let store = Store::open(directory, Retention::default()).expect("a new store");
+    let mut stream = support::small();
+    stream.rename(session);
+    let Some(Body::Hello(hello)) = stream.messages()[0].body.clone() else { panic!("hello comes first") };
+    let writer = store.session(&hello).expect("open store");
+    let framed = |message: &AgentMessage| FramedMessage::encode(message.clone(), Checksums::Optional);
+    let messages: Result<Vec<_>, _> = stream.messages().iter().map(framed).collect();
+    writer.append(messages.expect("short messages")).expect("stored");
+    drop(writer);
+    store.close().expect("written");
+    let mut files = fs::read_dir(directory).expect("a folder").map(|entry| entry.expect("a file").path());
+    files.find(|path| is_partition(path)).expect("a partition")
 }
 
 /// Lines stand beside the text of their file; a recording cannot name a file outside of the folders that were given.

@@ -126,6 +126,24 @@ fn an_assistant_reads_a_profile() {
 }
 
 #[test]
+fn answers_begin_with_what_is_missing() {
+    let mut session = Session::begin();
+    let mut bytes = fs::read(&session.recording).expect("a recording");
+    bytes.pop();
+    fs::write(&session.recording, bytes).expect("write");
+    let source = session.recording.to_str().expect("text").to_owned();
+    let cut = "the recording is cut off";
+    for (tool, arguments, begin) in [
+        ("export", json!({}), format!("warning: {cut}")),
+        ("diff", json!({ "before": source, "after": source }), format!("warning: {source}: {cut}")),
+    ] {
+        let (text, is_error) = session.call(tool, arguments);
+        assert!(!is_error && text.starts_with(&begin), "{tool}: {text}");
+    }
+    session.end();
+}
+
+#[test]
 fn mistakes_are_answered_and_end_nothing() {
     let mut session = Session::begin();
     let empty = session.folder.path().to_str().expect("text").to_owned();

@@ -50,8 +50,8 @@ pub struct Start {
     #[command(flatten)]
     sampling: Sampling,
     /// Recording that the JVM writes; with the suffix of another format, that file when the profile ends. Or the name
-    /// of a format, such as collapsed, or flat for the agent's table of methods, for the file of -f; without -f,
-    /// flat is what 'tickwalk stop' prints [default: PID.tickwalk in the current directory]
+    /// of a format, such as collapsed, or flat for the agent's table of methods, for the file of -f. `-o flat` without
+    /// -f: 'tickwalk stop' prints the table [default: PID.tickwalk in the current directory]
     #[arg(short, long, value_name = "FILE|FORMAT", conflicts_with = "collector")]
     output: Option<PathBuf>,
     /// File to write, if --output is the name of a format

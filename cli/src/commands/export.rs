@@ -95,19 +95,28 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         table: None,
     };
     let pairs = arguments.selection.pairs();
+    // Each file of an export has the same warnings.
+    let mut warnings = Vec::new();
+    let mut write = |options, out: &mut (dyn io::Write + Send)| {
+        source.export(format, options, &pairs, out).map(|found| warnings = found)
+    };
     match output::named_file(arguments.output.as_deref()) {
         Some(path) => {
             let files = files(format, path, options);
             files.iter().try_for_each(|(path, _)| check_output(Some(path), [&source]))?;
             for (path, options) in &files {
-                output::write_file(path, Readers::Umask, |out| source.export(format, *options, &pairs, out))?;
+                output::write_file(path, Readers::Umask, |out| write(*options, out))?;
             }
+            output::warn(&warnings);
             files.iter().for_each(|(path, _)| tell!("{:<12} {}", format.name(), path.display()));
         }
         None if format.is_binary() && (format == Format::Parquet || io::stdout().is_terminal()) => {
             bail!("the format is binary; name a file to write, for example -o app{}", format.suffix());
         }
-        None => output::print(|out| source.export(format, options, &pairs, out))?,
+        None => {
+            output::print(|out| write(options, out))?;
+            output::warn(&warnings);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -46,17 +46,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         );
     }
     let pairs = selection.pairs();
-    let write =
-        |out: &mut (dyn io::Write + Send)| source.export(Format::Flamegraph, Options::default(), &pairs, out);
+    let mut warnings = Vec::new();
+    let write = |out: &mut (dyn io::Write + Send)| {
+        let written = source.export(Format::Flamegraph, Options::default(), &pairs, out);
+        written.map(|found| warnings = found)
+    };
     if output::named_file(Some(&page)).is_none() {
         if open {
             bail!("--open needs a file; leave out -o -");
         }
         output::print(write)?;
+        output::warn(&warnings);
         return Ok(ExitCode::SUCCESS);
     }
     check_output(Some(&page), [&source])?;
     output::write_file(&page, Readers::Umask, write)?;
+    output::warn(&warnings);
     tell!("flame graph  {}", page.display());
     if open {
         output::browser::open(&page);

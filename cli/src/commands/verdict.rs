@@ -7,10 +7,9 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use profile::query::difference::Methods;
 use profile::query::regression::Verdict;
-use serde_json::Value;
 
 use crate::options::values::rows;
-use crate::output::{self, tell};
+use crate::output;
 use crate::source::{Pairs, Source};
 
 /// Exit code if something has grown by more than the limit.
@@ -61,15 +60,21 @@ impl FromStr for Percent {
     }
 }
 
-/// Returns the methods of a selection, named so that those of two runs can be compared; prints what is missing.
-pub fn methods(source: &Source, mut pairs: Pairs) -> anyhow::Result<Methods> {
+/// Returns the methods of a selection as [`methods_with_warnings`], and prints what is missing in them.
+pub fn methods(source: &Source, pairs: Pairs) -> anyhow::Result<Methods> {
+    let methods = methods_with_warnings(source, pairs)?;
+    output::warn(&methods.warnings);
+    Ok(methods)
+}
+
+/// Returns the methods of a selection, named so that those of two runs can be compared; the warnings name `source`.
+pub fn methods_with_warnings(source: &Source, mut pairs: Pairs) -> anyhow::Result<Methods> {
     for (name, value) in [("limit", METHOD_LIMIT), ("rows", "folded"), ("order", "total")] {
         pairs.push((name.to_owned(), value.to_owned()));
     }
-    let answer: Value = serde_json::from_slice(&source.ask("methods", &pairs)?)?;
-    let warnings = answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    warnings.for_each(|warning| tell!("warning: {source}: {warning}"));
-    Ok(serde_json::from_value(answer)?)
+    let mut methods: Methods = serde_json::from_slice(&source.ask("methods", &pairs)?)?;
+    methods.warnings.iter_mut().for_each(|warning| *warning = format!("{source}: {warning}"));
+    Ok(methods)
 }
 
 /// Place and form of an answer about differences.

@@ -76,6 +76,11 @@ pub fn write_message(lines: &str) {
     let _ = writeln!(io::stderr(), "{lines}");
 }
 
+/// Writes warnings to standard error, a line each.
+pub fn warn(warnings: &[String]) {
+    warnings.iter().for_each(|warning| tell!("warning: {warning}"));
+}
+
 /// Writes the file at `path`. An existing file is replaced once the new one is complete.
 ///
 /// # Errors

@@ -29,7 +29,7 @@ use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::options::values::{Offered, Time};
-use crate::output::{self, progress, tell};
+use crate::output::{self, progress};
 
 /// Maximum bytes of an answer of a collector; a call tree of 200,000 nodes has about 10 MB.
 const ANSWER_BYTES: u64 = 256 << 20;
@@ -123,37 +123,48 @@ impl Source {
         }
     }
 
-    /// Writes the selection of `pairs` in `format` to `out`, and prints what is missing in it.
+    /// Writes the selection of `pairs` in `format` to `out`; returns warnings about what is missing in it.
     pub fn export(
         &self,
         format: Format,
         options: Options,
         pairs: &[(String, String)],
         out: &mut (dyn Write + Send),
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Vec<String>> {
+        let named = ("format".to_owned(), format.name().to_owned());
+        let exported = [pairs, &[named], &options.pairs()].concat();
+        // Damage is found while samples are read, so the warnings come second.
         match self {
             Source::Url(url, requests) => {
-                let named = ("format".to_owned(), format.name().to_owned());
-                let exported = [pairs, &[named], &options.pairs()].concat();
                 out.write_all(&fetch(url, requests, "export", &exported)?)?;
-                // The collector may have found damage while it read the samples, so this question comes second.
-                let answer = fetch(url, requests, "processes", pairs).unwrap_or_default();
+                // The warnings are the same for any number of rows.
+                let one = [pairs, &[("limit".to_owned(), "1".to_owned())]].concat();
+                let answer = fetch(url, requests, "processes", &one).unwrap_or_default();
                 let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+                let Some(warnings) = answer["warnings"].as_array() else {
+                    return Ok(vec!["the collector did not say whether samples are missing".to_owned()]);
+                };
                 let of_sums = answer.get("warning_of_sums").filter(|_| format.sums_processes());
-                let all = answer["warnings"].as_array().into_iter().flatten().chain(of_sums);
-                all.filter_map(Value::as_str).for_each(|warning| tell!("warning: {warning}"));
-                Ok(())
+                let all = warnings.iter().chain(of_sums).filter_map(Value::as_str);
+                Ok(all.map(str::to_owned).collect())
             }
             Source::Path(_) | Source::Lake(..) => {
-                let (selection, now_ns, whole) = (Selection::of(pairs)?, now_ns(), self.open_to_serve()?.0);
+                let (selection, now_ns, (whole, store)) =
+                    (Selection::of(pairs)?, now_ns(), self.open_to_serve()?);
                 let part = part_of(&*whole, &[&selection], true, now_ns)?;
                 let source = part.as_deref().unwrap_or(&*whole);
+                match store {
+                    // Like the answer of a collector, it begins again without a partition that is found damaged.
+                    Some(_) => {
+                        out.write_all(&question::answer(source, "export", &exported, now_ns)?.bytes)?;
+                    }
+                    None => export::write(source, &selection, format, options, now_ns, out)?,
+                }
                 let span = match format.sums_processes() {
                     true => selection.span_with_modes(source, now_ns)?,
                     false => selection.span(source, now_ns),
                 };
-                span.warnings().for_each(|warning| tell!("warning: {warning}"));
-                Ok(export::write(source, &selection, format, options, now_ns, out)?)
+                Ok(span.warnings().collect())
             }
         }
     }

@@ -110,12 +110,15 @@ pub struct Methods {
     /// Names of the modes of the selected processes, if they are known.
     #[serde(default)]
     pub modes: Vec<String>,
+    /// Sentences about samples that are missing, and about sums of several modes.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 impl Methods {
     pub fn of(flat: &Flat) -> Methods {
         let methods = flat.methods(Order::SelfTime);
-        Methods { total_ns: flat.total_ns(), samples: flat.samples(), methods, modes: Vec::new() }
+        Methods { total_ns: flat.total_ns(), samples: flat.samples(), methods, ..Methods::default() }
     }
 }
 

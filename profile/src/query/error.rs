@@ -65,9 +65,7 @@ pub enum QueryError {
     /// No format has this name.
     #[error(transparent)]
     UnknownFormat(#[from] UnknownFormat),
-    #[error(
-        "the selection has no samples; widen the time or remove a filter; `view processes` shows the processes"
-    )]
+    #[error("the selection has no samples; widen the time or remove a filter")]
     NoSamples,
     /// A form without a star, which the whole frame must have.
     #[error(
@@ -93,8 +91,8 @@ pub enum QueryError {
 fn one_process(found: usize) -> &'static str {
     match found {
         0 => {
-            "no process is selected; widen the time or remove a filter; `view processes` shows the ids, pids and services \
-             that can be selected; new samples are in a store after a second, in a lake after --lake-every (1m)"
+            "no process is selected; widen the time or remove a filter; new samples are in a store after a \
+             second, in a lake after the collector's --lake-every (1m)"
         }
         _ => "several processes are selected; choose one with process=ID or process=PID",
     }

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use collector::source_path::SourcePath;
 use profile::export::Options;
 use profile::query::difference::method_differences;
+use profile::query::modes::Modes;
 use profile::query::selection::{FRAME_KIND_FORMS, STATE_FORMS, THREAD_KIND_FORMS, TIME_FORMS};
 use profile::query::view::differences;
 use profile::text::format::Format;
@@ -253,9 +254,11 @@ fn annotate(call: &Call) -> anyhow::Result<Vec<u8>> {
 
 fn diff(call: &Call) -> anyhow::Result<Vec<u8>> {
     let limit = call.limit().parse().context("limit: write a number")?;
-    let before = verdict::methods(&call.source("before")?, call.pairs(&[]))?;
-    let after = verdict::methods(&call.source("after")?, call.pairs(&[]))?;
-    Ok(differences(&method_differences(&before, &after), limit).into_bytes())
+    let before = verdict::methods_with_warnings(&call.source("before")?, call.pairs(&[]))?;
+    let after = verdict::methods_with_warnings(&call.source("after")?, call.pairs(&[]))?;
+    Modes::check(&before.modes, &after.modes)?;
+    let warnings = lines(&before.warnings) + &lines(&after.warnings);
+    Ok((warnings + &differences(&method_differences(&before, &after), limit)).into_bytes())
 }
 
 fn export(call: &Call) -> anyhow::Result<Vec<u8>> {
@@ -269,6 +272,11 @@ fn export(call: &Call) -> anyhow::Result<Vec<u8>> {
     let stacks = call.limit().parse().context("limit: write a number")?;
     let options = Options { stacks: Some(stacks), ..Options::default() };
     let mut text = Vec::new();
-    call.source("source")?.export(format, options, &call.pairs(&[]), &mut text)?;
-    Ok(text)
+    let warnings = call.source("source")?.export(format, options, &call.pairs(&[]), &mut text)?;
+    Ok([lines(&warnings).into_bytes(), text].concat())
+}
+
+/// Returns warnings as lines in front of a text.
+fn lines(warnings: &[String]) -> String {
+    warnings.iter().map(|warning| format!("warning: {warning}\n")).collect()
 }

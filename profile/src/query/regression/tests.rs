@@ -60,7 +60,7 @@ fn drawn(dice: &mut Dice, weights: &[f64], spread: Spread, samples: u64) -> Meth
         total_samples: count,
     };
     let methods = counts.iter().enumerate().map(cost).collect();
-    Methods { total_ns: samples * weight_ns, samples, methods, modes: Vec::new() }
+    Methods { total_ns: samples * weight_ns, samples, methods, ..Methods::default() }
 }
 
 fn side(dice: &mut Dice, weights: &[f64], spread: Spread, samples: u64) -> Vec<Methods> {
