@@ -107,7 +107,7 @@ impl Hot {
         if flat.samples() == 0 && selection.narrows_sessions() {
             return Err(selection.no_samples());
         }
-        // The warnings of a profile have it.
+        // The profile's warnings already say that the recording is cut.
         span.cut = span.cut.filter(|_| profile.is_none());
         let mut warnings = profile.as_ref().map_or_else(Vec::new, warnings);
         warnings.extend(span.warnings());
