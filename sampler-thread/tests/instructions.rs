@@ -1,9 +1,9 @@
 //! The instructions that walking and naming a known stack take have a bound.
 //!
 //! Times depend on the machine and its load. Instructions depend on the compiler, and on how the C library copies large
-//! memory, which neither a walk nor a name does. The bounds hold for builds of tests, whose instructions are many times
-//! those of a release; they are a quarter above what was counted there in November 2026. The test starts its own program
-//! once more and steps it with ptrace.
+//! memory, which neither a walk nor a name does. The bounds hold for builds of tests, whose instructions are many
+//! times those of a release; they are a quarter above what was counted there in November 2026. The test starts its own
+//! program once more and steps it with ptrace.
 #![cfg(target_arch = "x86_64")]
 
 #[path = "../../stackwalk/tests/support/fixture.rs"]
