@@ -104,7 +104,8 @@ impl CollectorProcess {
             assert!(length > 0, "the collector ended: {start}");
         }
         // The collector would block when the pipe is full, so a thread reads it to the end.
-        let log = Arc::new(Log::default());
+        // An agent that waits for this address may have been accepted before the collector said that it is ready.
+        let log = Arc::new(Log { text: Mutex::new(start.clone()), ..Log::default() });
         let writer = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
@@ -117,7 +118,7 @@ impl CollectorProcess {
         (Self { child, log }, start)
     }
 
-    /// Returns what the collector has logged since it was ready.
+    /// Returns what the collector has logged.
     ///
     /// # Panics
     /// If a thread panicked while it held the log.
